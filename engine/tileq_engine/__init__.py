@@ -1,0 +1,1 @@
+"""Requests in motion: policies, memory, simulator, executors, metrics."""
