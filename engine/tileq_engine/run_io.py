@@ -1,0 +1,135 @@
+r"""Saving and loading a `Run`: NPZ (a zip of plain arrays) with a JSON header inside, never pickle.
+
+A file is written beside its final place and moved there when complete, so a reader sees the whole file or none. Zip
+checksums find damaged bytes; the header's schema finds foreign files. Loading gives back every array and fact exactly.
+"""
+
+from __future__ import annotations
+
+__all__ = ["atomic_write", "identical_runs", "load_run", "save_run"]
+
+import contextlib
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tileq_engine.gaps import GapDistribution, GapHistogram, GapPairs
+from tileq_engine.run import REQUEST_FIELDS, SAMPLE_FIELDS, GapGroup, Run
+from tileq_theory.errors import InputError
+
+_HEADER = "header"
+
+
+def atomic_write(path: str | Path, write: Callable[[Path], None]) -> Path:
+    """Call `write` on a temporary file in the folder of `path` and move it there once it is complete and on disk."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise InputError(f"cannot write {target}: folder {target.parent} does not exist; create it first")
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    os.close(handle)
+    part = Path(name)
+    try:
+        write(part)
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        part.chmod(0o666 & ~umask)
+        part.replace(target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            part.unlink()
+        raise
+    return target
+
+
+def _arrays_of(run: Run) -> dict[str, np.ndarray]:
+    arrays = {f"requests/{name}": run.requests[name] for name in REQUEST_FIELDS}
+    arrays |= {f"samples/{name}": run.samples[name] for name in SAMPLE_FIELDS}
+    for place, group in enumerate(run.gaps):
+        gaps = group.gaps
+        if isinstance(gaps, GapPairs):
+            arrays |= {f"gaps/{place}/gap_ps": gaps.gap_ps, f"gaps/{place}/counts": gaps.counts}
+        else:
+            arrays[f"gaps/{place}/bin_counts"] = gaps.bin_counts
+    return arrays
+
+
+def save_run(run: Run, path: str | Path) -> Path:
+    """Write `run` to `path` (NPZ), losslessly and atomically; return the path."""
+    from tileq_engine.run_header import header_of
+
+    text = header_of(run).model_dump_json().encode()
+    arrays = {_HEADER: np.frombuffer(text, dtype=np.uint8), **_arrays_of(run)}
+
+    def write(part: Path) -> None:
+        with part.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+
+    return atomic_write(path, write)
+
+
+def _gaps_from(arrays: Mapping[str, np.ndarray], place: int, header: object) -> GapDistribution:
+    from tileq_engine.run_header import GapHeader
+
+    assert isinstance(header, GapHeader)
+    if header.kind == "pairs":
+        return GapPairs(arrays[f"gaps/{place}/gap_ps"], arrays[f"gaps/{place}/counts"])
+    bins = arrays[f"gaps/{place}/bin_counts"]
+    return GapHistogram(bins, header.sub_bins, header.sum_ps, header.min_ps, header.max_ps, header.mean_exact)
+
+
+def load_run(path: str | Path) -> Run:
+    """Return the run stored in `path`.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, damaged, foreign, or of another schema version.
+    """
+    from tileq_engine.run_header import info_of, parse_header
+
+    source = str(path)
+    if not Path(path).is_file():
+        raise InputError(f"{source}: no such file; expected a run written by Run.save")
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            if not hasattr(stored, "files") or _HEADER not in stored.files:
+                raise InputError(f"{source}: not a saved run; expected a file written by Run.save")
+            arrays = {name: stored[name] for name in stored.files}
+        header = parse_header(arrays[_HEADER].tobytes().decode(), source)
+        groups = tuple(
+            GapGroup(item.class_index, item.tier, _gaps_from(arrays, place, item))
+            for place, item in enumerate(header.gaps)
+        )
+        requests = {name: arrays[f"requests/{name}"] for name in REQUEST_FIELDS}
+        samples = {name: arrays[f"samples/{name}"] for name in SAMPLE_FIELDS}
+        return Run(requests, samples, groups, header.counters, info_of(header))
+    except InputError as error:
+        raise error if source in str(error) else InputError(f"{source}: {error}") from None
+    except KeyError as error:
+        raise InputError(f"{source}: array {error} is missing; the file is damaged or foreign") from None
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        ValueError,
+        EOFError,
+        OSError,
+        AttributeError,
+        NotImplementedError,
+    ) as error:
+        raise InputError(f"{source}: cannot be read as a saved run ({error}); the file is damaged or foreign") from None
+
+
+def identical_runs(first: Run, second: Run) -> bool:
+    """Return whether two runs agree in every array entry and every fact."""
+    from tileq_engine.run_header import header_of
+
+    one, two = _arrays_of(first), _arrays_of(second)
+    same = one.keys() == two.keys() and all(np.array_equal(one[k], two[k]) for k in one)
+    return same and header_of(first) == header_of(second)

@@ -1,0 +1,213 @@
+r"""Stability verdict from one finite run: "stable", "unstable" or "undecided", never a bare yes.
+
+The slope of the work in system W(t) over the second half of the run is fitted by least squares and given a confidence
+interval. The verdict compares that interval with a threshold, a share theta (default 2 %) of the rate at which work
+arrives:
+
+    unstable   whole interval above theta * (arriving work per second)
+    stable     whole interval below it
+    undecided  otherwise, or when the run is too small to say
+
+A stationary queue scatters *around* its level, an overloaded one wanders *away* from its line (its noise is itself a
+random walk), and an interval made for the first is several times too short for the second. So the path, read at 65
+evenly spaced moments, goes through a Dickey-Fuller test with trend and one lag first. If a unit root is rejected at 1
+% (tau < -4.11 for these 65 points) the interval comes from the autocorrelation of the levels, else from that of the
+increments; both by Bartlett-weighted covariances up to a quarter of the points, with the critical values of Kiefer
+and Vogelsang (2005, Econometric Theory 21:1130, table 1) for that share. With the second kind an undecided verdict is
+the usual price of a short run.
+
+Measured on an M/G/1 workload, 400 runs a cell, theta = 2 %, level 95 %: share called stable/unstable, with T mean
+service times in the second half:
+
+    load                 .8        .9        .95       1.0       1.05      1.1       1.2
+    exponential T = 500  .27/.00   .06/.00   .04/.01   .01/.02   .01/.08   .00/.19   .00/.60
+                T = 2000 .76/.00   .30/.00   .10/.00   .03/.01   .01/.12   .00/.49   .00/.98
+                T = 8000 1.0/.00   .97/.00   .70/.00   .14/.00   .00/.36   .00/.96   .00/1.0
+    lognormal   T = 8000 .61/.00   .23/.00   .09/.00   .07/.01   .01/.09   .00/.44   .00/.97   (cv of service 2.9)
+
+Wrong verdicts (unstable below load 1, stable at 1.05 or more) stay at or below 1 % for exponential work and 4 % for
+the heavy tail with short runs; the interval covers the true drift in .90 to .98 of the runs. Use more requests, or
+pool replications (`pooled_verdict`), to decide near load 1.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "GRID_POINTS",
+    "THRESHOLD_SHARE",
+    "StabilityVerdict",
+    "pooled_verdict",
+    "slope_interval",
+    "stability_verdict",
+]
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from tileq_engine.intervals import Interval
+from tileq_theory.errors import InputError, nonnegative
+
+GRID_POINTS = 65
+THRESHOLD_SHARE = 0.02
+LEAST_ARRIVALS = 50
+_BANDWIDTH = 0.25
+_UNIT_ROOT_TAU = -4.11
+# Kiefer and Vogelsang 2005, table 1, Bartlett kernel: critical value of the t statistic as a cubic in bandwidth/points
+_CRITICAL = {
+    0.80: (1.2816, 1.3040, 0.5135, -0.3386),
+    0.90: (1.6449, 2.1859, 0.3142, -0.3427),
+    0.95: (1.9600, 2.9694, 0.4160, -0.5324),
+    0.98: (2.3263, 4.1618, 0.5368, -0.9060),
+}
+Stability = Literal["stable", "unstable", "undecided"]
+
+
+@dataclass(frozen=True, slots=True)
+class StabilityVerdict:
+    """The verdict, the slope behind it and the threshold it was held against (work per second)."""
+
+    verdict: Stability
+    slope_per_s: Interval
+    threshold_per_s: float
+    reason: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the verdict as plain data."""
+        return {
+            "verdict": self.verdict,
+            "slope_tokens_per_s": self.slope_per_s.to_dict(),
+            "threshold_tokens_per_s": self.threshold_per_s,
+            "reason": self.reason,
+        }
+
+
+def _bartlett(scores: Float[np.ndarray, "n"], lags: int) -> float:
+    """Return the Bartlett-weighted sum of the scores' cross products: the variance of their sum."""
+    total = float(np.dot(scores, scores))
+    for lag in range(1, lags + 1):
+        total += 2.0 * (1.0 - lag / (lags + 1)) * float(np.dot(scores[lag:], scores[:-lag]))
+    return max(total, 0.0)
+
+
+def _unit_root_tau(path: Float[np.ndarray, "n"]) -> float:
+    """Return the Dickey-Fuller statistic with constant, trend and one lagged difference (0 for a constant path)."""
+    steps = np.diff(path)
+    response, n = steps[1:], path.size - 2
+    if n < 8 or float(np.ptp(path)) == 0.0:
+        return 0.0
+    design = np.column_stack([np.ones(n), np.arange(n) - (n - 1) / 2.0, path[1:-1], steps[:-1]])
+    scale = np.abs(design).max(axis=0)
+    design = design / np.where(scale > 0, scale, 1.0)
+    coefficients = np.linalg.lstsq(design, response, rcond=None)[0]
+    residual = response - design @ coefficients
+    variance = float(residual @ residual) / max(n - 4, 1) * float(np.linalg.pinv(design.T @ design)[2, 2])
+    return float(coefficients[2]) / math.sqrt(variance) if variance > 0 else 0.0
+
+
+def slope_interval(path: Float[np.ndarray, "n"], step_s: float, level: float = 0.95) -> Interval:
+    """Return the least-squares slope of an evenly sampled path with its interval (unit of the path per second).
+
+    Parameters
+    ----------
+    path
+        Values at evenly spaced moments, at least 12.
+    step_s
+        Spacing, seconds.
+    level
+        .80, .90, .95 or .98, the levels for which critical values are published.
+    """
+    if level not in _CRITICAL:
+        raise InputError(f"slope level is {level!r}; expected one of {', '.join(map(str, _CRITICAL))}")
+    w = np.asarray(path, dtype=float)
+    n = w.size
+    if n < 12 or not step_s > 0:
+        raise InputError(f"slope of {n} values at spacing {step_s!r} s; expected 12 values or more, spacing above 0")
+    time = (np.arange(n) - (n - 1) / 2.0) * step_s
+    spread = float(time @ time)
+    slope = float(time @ w) / spread
+    lags = int(_BANDWIDTH * (n - 1))
+    if _unit_root_tau(w) < _UNIT_ROOT_TAU:
+        method, parameters = "HAC of levels", 2
+        scores = (w - w.mean() - slope * time) * time / spread
+    else:
+        method, parameters = "HAC of increments", 1
+        weights = np.cumsum(time[::-1])[::-1][1:] / spread  # slope = sum of weights * increments
+        scores = (np.diff(w) - slope * step_s) * weights
+    deviation = math.sqrt(_bartlett(scores, lags) * scores.size / (scores.size - parameters))
+    share = lags / scores.size
+    critical = sum(c * share**power for power, c in enumerate(_CRITICAL[level]))
+    return Interval(slope, slope - critical * deviation, slope + critical * deviation, level, method, n)
+
+
+def _judge(interval: Interval, threshold: float) -> tuple[Stability, str]:
+    if interval.low > threshold:
+        return "unstable", "the work in system grows faster than the threshold"
+    if interval.high < threshold:
+        return "stable", "the work in system grows more slowly than the threshold, if at all"
+    return "undecided", "the slope's interval contains the threshold: the run is too short or the load too near 1"
+
+
+def stability_verdict(
+    path: Float[np.ndarray, "n"],
+    step_s: float,
+    *,
+    arriving_work_per_s: float,
+    arrivals: int,
+    threshold_share: float = THRESHOLD_SHARE,
+    level: float = 0.95,
+    stopped_by_backlog: bool = False,
+) -> StabilityVerdict:
+    """Judge the path of the work in system over the second half of a run.
+
+    Parameters
+    ----------
+    path, step_s
+        Work in system (tokens) at evenly spaced moments of the second half, and their spacing.
+    arriving_work_per_s
+        Work that arrives per second (tokens a second), 0 or more; the threshold is `threshold_share` of it.
+    arrivals
+        Requests that arrived in the second half; below 50 the verdict is "undecided".
+    stopped_by_backlog
+        True when the run ended because its backlog hit the bound given for it: "unstable" whatever the slope says,
+        unless the slope's interval is wholly below the threshold.
+    """
+    threshold = nonnegative("threshold_share", threshold_share) * nonnegative(
+        "arriving_work_per_s", arriving_work_per_s
+    )
+    if np.asarray(path).size < 12 or not step_s > 0:
+        none = Interval(math.nan, -math.inf, math.inf, level, "none", int(np.asarray(path).size), False, "no path")
+        verdict: Stability = "unstable" if stopped_by_backlog else "undecided"
+        return StabilityVerdict(verdict, none, threshold, "the run is too short for a slope")
+    interval = slope_interval(path, step_s, level)
+    verdict, reason = _judge(interval, threshold)
+    if stopped_by_backlog and verdict == "undecided":
+        return StabilityVerdict("unstable", interval, threshold, "the backlog reached the bound set for the run")
+    if arrivals < LEAST_ARRIVALS and not stopped_by_backlog:
+        reason = f"{arrivals} arrivals in the second half of the run; a verdict needs {LEAST_ARRIVALS}"
+        return StabilityVerdict("undecided", interval, threshold, reason)
+    return StabilityVerdict(verdict, interval, threshold, reason)
+
+
+def pooled_verdict(verdicts: Sequence[StabilityVerdict]) -> StabilityVerdict:
+    """Judge independent replications together: mean slope, half-widths added in squares and divided by their number."""
+    if not verdicts:
+        raise InputError("pooled_verdict of no verdicts; expected at least one")
+    if len(verdicts) == 1:
+        return verdicts[0]
+    slopes = [v.slope_per_s for v in verdicts]
+    threshold = math.fsum(v.threshold_per_s for v in verdicts) / len(verdicts)
+    if any(not math.isfinite(s.half_width) for s in slopes):
+        verdict: Stability = "unstable" if all(v.verdict == "unstable" for v in verdicts) else "undecided"
+        return StabilityVerdict(verdict, slopes[0], threshold, "a replication is too short for a slope")
+    mean = math.fsum(s.estimate for s in slopes) / len(slopes)
+    half = math.sqrt(math.fsum(s.half_width**2 for s in slopes)) / len(slopes)
+    pooled = Interval(mean, mean - half, mean + half, slopes[0].level, "pooled HAC", len(slopes))
+    verdict, reason = _judge(pooled, threshold)
+    if verdict == "undecided" and all(v.verdict == "unstable" for v in verdicts):
+        verdict, reason = "unstable", "every replication is unstable"
+    return StabilityVerdict(verdict, pooled, threshold, reason)
