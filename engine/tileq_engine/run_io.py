@@ -98,8 +98,10 @@ def load_run(path: str | Path) -> Run:
     if not Path(path).is_file():
         raise InputError(f"{source}: no such file; expected a run written by Run.save")
     try:
+        if not zipfile.is_zipfile(path):
+            raise InputError(f"{source}: not a saved run, or cut short; expected a file written by Run.save")
         with np.load(path, allow_pickle=False) as stored:
-            if not hasattr(stored, "files") or _HEADER not in stored.files:
+            if _HEADER not in stored.files:
                 raise InputError(f"{source}: not a saved run; expected a file written by Run.save")
             arrays = {name: stored[name] for name in stored.files}
         header = parse_header(arrays[_HEADER].tobytes().decode(), source)

@@ -173,8 +173,8 @@ def stability_verdict(
     arrivals
         Requests that arrived in the second half; below 50 the verdict is "undecided".
     stopped_by_backlog
-        True when the run ended because its backlog hit the bound given for it: "unstable" whatever the slope says,
-        unless the slope's interval is wholly below the threshold.
+        True when the run ended because its backlog hit the bound given for it: "unstable", or "undecided" where the
+        slope's interval is wholly below the threshold.
     """
     threshold = nonnegative("threshold_share", threshold_share) * nonnegative(
         "arriving_work_per_s", arriving_work_per_s
@@ -185,8 +185,11 @@ def stability_verdict(
         return StabilityVerdict(verdict, none, threshold, "the run is too short for a slope")
     interval = slope_interval(path, step_s, level)
     verdict, reason = _judge(interval, threshold)
-    if stopped_by_backlog and verdict == "undecided":
-        return StabilityVerdict("unstable", interval, threshold, "the backlog reached the bound set for the run")
+    if stopped_by_backlog and verdict != "unstable":
+        bound = "the backlog reached the bound set for the run"
+        if verdict == "undecided":
+            return StabilityVerdict("unstable", interval, threshold, bound)
+        return StabilityVerdict("undecided", interval, threshold, f"{bound}, yet the work in system hardly grows")
     if arrivals < LEAST_ARRIVALS and not stopped_by_backlog:
         reason = f"{arrivals} arrivals in the second half of the run; a verdict needs {LEAST_ARRIVALS}"
         return StabilityVerdict("undecided", interval, threshold, reason)

@@ -1,0 +1,119 @@
+"""The stability verdict: its error rates on queues whose load is known, and its edges."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tileq_engine.verdict import GRID_POINTS, StabilityVerdict, pooled_verdict, slope_interval, stability_verdict
+from tileq_theory.errors import InputError
+
+FALSE_ALARM = 1e-4
+RUNS = 120
+
+
+def workload_path(load: float, seconds: float, rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    """Work in an M/M/1 (mean service 1 s) over the second half of `seconds`, empty at the start."""
+    count = rng.poisson(load * seconds)
+    arrival = np.sort(rng.uniform(0, seconds, count))
+    work = np.cumsum(rng.exponential(1.0, count))
+    before = np.concatenate([[0.0], work[:-1]]) - arrival
+    after = work - arrival - np.minimum(np.minimum.accumulate(before), 0.0)
+    grid = np.linspace(seconds / 2, seconds, GRID_POINTS)
+    last = np.searchsorted(arrival, grid, side="right") - 1
+    path = np.where(last >= 0, np.maximum(after[last] - (grid - arrival[last]), 0.0), 0.0)
+    return path, float(grid[1] - grid[0])
+
+
+def judged(load: float, seconds: float, seed: int) -> tuple[list[str], int]:
+    """Return (verdicts of RUNS runs, how often the slope's interval held the true drift)."""
+    rng, verdicts, hits = np.random.default_rng(seed), [], 0
+    for _ in range(RUNS):
+        path, step = workload_path(load, seconds, rng)
+        answer = stability_verdict(path, step, arriving_work_per_s=load, arrivals=int(load * seconds / 2))
+        verdicts.append(answer.verdict)
+        hits += answer.slope_per_s.contains(max(load - 1.0, 0.0))
+    return verdicts, hits
+
+
+@pytest.mark.parametrize("load", [0.8, 0.9, 0.95])
+def test_a_stable_queue_is_hardly_ever_called_unstable(load: float) -> None:
+    verdicts, _ = judged(load, 4000.0, 21)
+    assert stats.binom.sf(verdicts.count("unstable") - 1, RUNS, 0.02) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("load", [1.05, 1.1, 1.2])
+def test_an_overloaded_queue_is_hardly_ever_called_stable(load: float) -> None:
+    verdicts, _ = judged(load, 4000.0, 22)
+    assert stats.binom.sf(verdicts.count("stable") - 1, RUNS, 0.02) > FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("load", "answer", "power"), [(0.8, "stable", 0.97), (1.1, "unstable", 0.9), (1.2, "unstable", 0.97)]
+)
+def test_a_long_run_is_decided(load: float, answer: str, power: float) -> None:
+    verdicts, _ = judged(load, 16_000.0, 23)
+    assert stats.binom.cdf(verdicts.count(answer), RUNS, power) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("load", [0.8, 0.95, 1.05, 1.2])
+@pytest.mark.parametrize("seconds", [1000.0, 8000.0])
+def test_the_interval_covers_the_drift(load: float, seconds: float) -> None:
+    _, hits = judged(load, seconds, 24)
+    assert stats.binom.cdf(hits, RUNS, 0.89) > FALSE_ALARM
+
+
+def test_the_slope_is_least_squares() -> None:
+    rng = np.random.default_rng(3)
+    path, step = rng.normal(size=40).cumsum(), 2.5
+    assert slope_interval(path, step).estimate == pytest.approx(np.polyfit(np.arange(40) * step, path, 1)[0])
+
+
+def test_a_straight_line_has_no_error_and_scaling_scales() -> None:
+    line = slope_interval(3.0 * np.arange(20.0), 1.0)
+    assert (line.low, line.high) == pytest.approx((3.0, 3.0))
+    path = np.random.default_rng(4).normal(size=65).cumsum()
+    one, two = slope_interval(path, 1.0), slope_interval(10.0 * path, 5.0)
+    assert (two.low, two.high) == pytest.approx((2 * one.low, 2 * one.high))
+
+
+def test_a_drained_or_empty_system_is_stable_and_few_arrivals_decide_nothing() -> None:
+    still = stability_verdict(np.zeros(65), 1.0, arriving_work_per_s=10.0, arrivals=1000)
+    assert still.verdict == "stable"
+    assert stability_verdict(np.zeros(65), 1.0, arriving_work_per_s=10.0, arrivals=10).verdict == "undecided"
+
+
+def test_a_backlog_bound_that_was_hit_is_unstable_even_without_a_path() -> None:
+    short = stability_verdict(np.zeros(0), 0.0, arriving_work_per_s=1.0, arrivals=5, stopped_by_backlog=True)
+    assert short.verdict == "unstable"
+    facts = {"arriving_work_per_s": 1.0, "arrivals": 500, "stopped_by_backlog": True}
+    noisy = 100 * np.random.default_rng(5).normal(size=65).cumsum()
+    noisy += np.arange(65) * (3.0 - slope_interval(noisy, 1.0).estimate)  # a rise that its noise hides
+    assert stability_verdict(noisy, 1.0, arriving_work_per_s=1.0, arrivals=500).verdict == "undecided"
+    assert stability_verdict(noisy, 1.0, **facts).verdict == "unstable"
+    assert stability_verdict(np.zeros(65), 1.0, **facts).verdict == "undecided"
+
+
+def test_pooling_replications_decides_what_single_ones_cannot() -> None:
+    rng, single = np.random.default_rng(25), []
+    for _ in range(12):
+        path, step = workload_path(1.1, 4000.0, rng)
+        single.append(stability_verdict(path, step, arriving_work_per_s=1.1, arrivals=2200))
+    assert {v.verdict for v in single} != {"unstable"}
+    assert pooled_verdict(single).verdict == "unstable"
+    with pytest.raises(InputError, match="no verdicts"):
+        pooled_verdict([])
+
+
+def test_verdict_to_dict_is_plain() -> None:
+    answer = stability_verdict(np.zeros(0), 0.0, arriving_work_per_s=1.0, arrivals=0)
+    assert isinstance(answer, StabilityVerdict) and answer.to_dict()["slope_tokens_per_s"] is not None
+    assert answer.verdict == "undecided" and math.isinf(answer.slope_per_s.low)
+
+
+def test_a_level_without_published_critical_values_is_refused() -> None:
+    with pytest.raises(InputError, match="slope level"):
+        slope_interval(np.zeros(20), 1.0, 0.42)
