@@ -173,13 +173,14 @@ def sectioned_quantile_interval(
     x = np.asarray(series, dtype=float)
     least = math.ceil(5.0 / max(min(probability, 1.0 - probability), 1e-9))
     k = min(positive_int("batches", batches), x.size // least)
-    ordered = np.sort(x)
-    whole = float(ordered[quantile_rank(probability, x.size) - 1]) if x.size else math.nan
+    place = quantile_rank(probability, x.size) - 1 if x.size else 0
+    whole = float(np.partition(x, place)[place]) if x.size else math.nan
     if k < 8:
         note = f"{x.size} values are too few for the interval of the quantile at {probability}; {8 * least} are needed"
         return Interval(whole, -math.inf, math.inf, level, "sectioning", int(x.size), False, note)
     size = x.size // k
-    sections = np.sort(x[x.size - size * k :].reshape(k, size), axis=1)[:, quantile_rank(probability, size) - 1]
+    place = quantile_rank(probability, size) - 1
+    sections = np.partition(x[x.size - size * k :].reshape(k, size), place, axis=1)[:, place]
     correlation = min(max(lag1_correlation(sections) + 1.0 / k, 0.0), _CORRELATION_CAP)
     spread = math.sqrt(float(((sections - whole) ** 2).sum()) / ((k - 1) * k))
     half = _t_quantile(level, k - 1) * spread * math.sqrt((1.0 + correlation) / (1.0 - correlation))

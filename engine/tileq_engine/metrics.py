@@ -56,10 +56,10 @@ class Spread:
 
 def spread_of(values_ps: np.ndarray, unfinished: int = 0) -> Spread:
     """Return the spread of times in ps (whole or float); whole ones have an exact mean."""
-    x = np.sort(values_ps)
-    n = int(x.size)
+    n = int(values_ps.size)
     if not n:
         return Spread(math.nan, math.nan, math.nan, math.nan, math.nan, 0, unfinished)
+    x = np.partition(values_ps, [*(quantile_rank(p, n) - 1 for _, p in PROBABILITIES), n - 1])
     whole = np.issubdtype(x.dtype, np.integer)
     mean = exact_sum(x.astype(np.int64), np.ones(n, dtype=np.int64)) / n if whole else float(x.mean())
     p50, p90, p99 = (float(x[quantile_rank(p, n) - 1]) / PS_PER_S for _, p in PROBABILITIES)
@@ -214,35 +214,41 @@ class RunMetrics:
 
 
 def run_metrics(
-    run: Run, rule: str = "mser5", *, warmup: float | None = None, convention: str = "tileq", level: float = 0.95
+    run: Run,
+    rule: str = "mser5",
+    *,
+    warmup: float | None = None,
+    convention: str = "tileq",
+    level: float = 0.95,
+    intervals: bool = True,
 ) -> RunMetrics:
-    """Return the metrics of `run` under a warm-up rule and a convention ("tileq", or "slai": `metrics_slai`)."""
+    """Return the metrics of `run` under a warm-up rule and a convention ("tileq", or "slai": `metrics_slai`).
+
+    `intervals` False leaves the confidence intervals of this one run out (a search over many runs needs none).
+    """
     if convention not in CONVENTIONS:
         raise InputError(f"metric convention is {convention!r}; expected one of {', '.join(CONVENTIONS)}")
     window = measure_window(run, "none" if convention == "slai" else rule, warmup)
-    every = np.ones(run.count, dtype=bool)
-
-    def group(mask: Bool[np.ndarray, "request"], gaps: GapDistribution) -> GroupMetrics:
-        return group_metrics(run, window, mask, gaps, convention=convention)
-
     gaps = run.merged_gaps()
-    whole = group(every, gaps)
+    whole = group_metrics(run, window, np.ones(run.count, dtype=bool), gaps, convention=convention)
+
+    def group(column: str, index: int, names: tuple[str, ...]) -> GroupMetrics:
+        if len(names) == 1:
+            return whole
+        chosen = run.merged_gaps(class_index=index) if column == "class_index" else run.merged_gaps(tier=index)
+        return group_metrics(run, window, run.requests[column] == index, chosen, convention=convention)
+
+    classes, tiers = run.info.class_names, run.info.tier_names
     verdict = run.verdict()
     return RunMetrics(
         run=run,
         convention=convention,
         window=window,
         all=whole,
-        classes={
-            name: group(run.requests["class_index"] == i, run.merged_gaps(class_index=i))
-            for i, name in enumerate(run.info.class_names)
-        },
-        tiers={
-            name: group(run.requests["tier"] == i, run.merged_gaps(tier=i))
-            for i, name in enumerate(run.info.tier_names)
-        },
+        classes={name: group("class_index", i, classes) for i, name in enumerate(classes)},
+        tiers={name: group("tier", i, tiers) for i, name in enumerate(tiers)},
         system=system_metrics(run, window),
-        intervals=run_intervals(run, window, level),
+        intervals=run_intervals(run, window, level) if intervals else {},
         stability=verdict,
         gaps=gaps,
         warnings=(

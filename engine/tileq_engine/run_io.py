@@ -25,7 +25,7 @@ from tileq_theory.errors import InputError
 _HEADER = "header"
 
 
-def atomic_write(path: str | Path, write: Callable[[Path], None]) -> Path:
+def atomic_write(path: str | Path, write: Callable[[Path], object]) -> Path:
     """Call `write` on a temporary file in the folder of `path` and move it there once it is complete and on disk."""
     target = Path(path)
     if not target.parent.is_dir():

@@ -32,14 +32,19 @@ def cumulative_at(moments_ps: Int[np.ndarray, "n"], grid_ps: Int[np.ndarray, "t"
     return np.searchsorted(np.sort(moments_ps[moments_ps >= 0]), grid_ps, side="right").astype(np.int64)
 
 
-def _accepted(run: Run) -> dict[str, Int[np.ndarray, "n"]]:
+_MOMENTS = ("arrival_ps", "admit_ps", "prefill_end_ps", "finish_ps")
+_LENGTHS = ("prompt_tokens", "output_tokens", "tokens_done")
+
+
+def _accepted(run: Run, *names: str) -> dict[str, Int[np.ndarray, "n"]]:
+    """Return the named columns of the accepted requests."""
     keep = run.accepted
-    return {name: column[keep] for name, column in run.requests.items()}
+    return {name: run.requests[name] if bool(keep.all()) else run.requests[name][keep] for name in names}
 
 
 def queue_path(run: Run, grid_ps: Int[np.ndarray, "t"]) -> dict[str, Int[np.ndarray, "t"]]:
     """Return `in_system`, `waiting` (not yet admitted for the first time) and `running` at each moment of the grid."""
-    table = _accepted(run)
+    table = _accepted(run, *_MOMENTS)
     grid = np.asarray(grid_ps, dtype=np.int64)
     arrived, admitted, left = (cumulative_at(table[c], grid) for c in ("arrival_ps", "admit_ps", "finish_ps"))
     return {"in_system": arrived - left, "waiting": arrived - admitted, "running": admitted - left}
@@ -76,7 +81,7 @@ def _ramps(
 
 def work_path(run: Run, grid_ps: Int[np.ndarray, "t"]) -> Float[np.ndarray, "t"]:
     """Return the work in system (tokens left of accepted requests) at each moment of the grid."""
-    table = _accepted(run)
+    table = _accepted(run, *_MOMENTS, *_LENGTHS)
     grid = np.asarray(grid_ps, dtype=np.int64)
     end = run.info.end_ps
     prompt, output = table["prompt_tokens"].astype(float), table["output_tokens"].astype(float)
@@ -85,9 +90,8 @@ def work_path(run: Run, grid_ps: Int[np.ndarray, "t"]) -> Float[np.ndarray, "t"]
     prefilled, finished = table["prefill_end_ps"] >= 0, table["finish_ps"] >= 0
     done = np.where(finished, decode, np.clip(table["tokens_done"] - late, 0.0, decode))
 
-    order = np.argsort(table["arrival_ps"], kind="stable")
-    arrived_work = np.concatenate([[0.0], np.cumsum((prompt + decode)[order])])
-    arrived = arrived_work[np.searchsorted(table["arrival_ps"][order], grid, side="right")]
+    arrived_work = np.concatenate([[0.0], np.cumsum(prompt + decode)])
+    arrived = arrived_work[np.searchsorted(table["arrival_ps"], grid, side="right")]
     served = np.zeros(grid.size)
     start = np.where(table["admit_ps"] >= 0, table["admit_ps"], table["arrival_ps"])
     last = np.where(finished, table["finish_ps"], max(end, 0))
@@ -107,7 +111,7 @@ def run_verdict(run: Run, **options: Any) -> StabilityVerdict:
     """
     if not run.count:
         raise InputError("the run has no requests, so there is no stability to judge")
-    table = _accepted(run)
+    table = _accepted(run, "arrival_ps", "prompt_tokens", "output_tokens")
     last = min(int(table["arrival_ps"].max()) if table["arrival_ps"].size else 0, run.info.end_ps)
     first = int(run.requests["arrival_ps"][0])
     middle = first + (last - first) // 2

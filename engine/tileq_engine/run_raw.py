@@ -115,7 +115,7 @@ def gap_groups(
 
 
 def plain(value: Any) -> Any:
-    """Return `value` as plain JSON data: numbers, strings, lists and dictionaries; an object by its to_dict or repr."""
+    """Return `value` as plain JSON data: numbers, strings, lists and dictionaries; an object by its to_dict or name."""
     if hasattr(value, "to_dict"):
         return plain(value.to_dict())
     if is_dataclass(value) and not isinstance(value, type):
@@ -132,7 +132,9 @@ def plain(value: Any) -> Any:
         return repr(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    return repr(value)
+    # a function or an object without to_dict is known by its name: its repr would hold an address that changes
+    kind = value if hasattr(value, "__qualname__") else type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _tiers(requests: Any, size: int) -> Int[np.ndarray, "n"]:

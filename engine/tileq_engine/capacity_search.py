@@ -1,0 +1,278 @@
+r"""Capacity by simulation: the largest rate that meets an objective, and the throughput of a saturated server.
+
+`capacity_search` looks for the largest rate at which a criterion holds (`capacity_search_criteria`). Each replication
+keeps one random stream for every rate it tries (common random numbers: the same requests on another clock), so its
+answer is a nearly monotone function of the rate: bracketing by doubling, then secant steps kept well inside the
+bracket, then bisection, to a relative width `tolerance`. Then it probes beyond the bracket: a rate above that meets
+the criterion, or one below that misses it, is a violation of monotonicity. It is counted and reported; a higher rate
+that meets it restarts the search from there, since the answer is the *largest* rate. Replications give a Student
+interval; a single one gives its bracket.
+"""
+
+from __future__ import annotations
+
+__all__ = ["CapacityResult", "capacity_search", "saturated_throughput"]
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tileq_engine.capacity_search_criteria import Criterion
+from tileq_engine.experiment_parallel import run_tasks
+from tileq_engine.experiment_streams import Streams
+from tileq_engine.intervals import BATCHES, Interval, batch_means_interval, student_interval
+from tileq_engine.run import PS_PER_S, Run
+from tileq_engine.run_raw import run_from_raw
+from tileq_theory.errors import InputError, positive, positive_int
+
+MOST_DOUBLINGS = 40
+_PROBES = (1.05, 1.2)
+
+RateSimulation = Callable[[float, Streams], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityResult:
+    """Answer of a capacity search, requests a second.
+
+    Parameters
+    ----------
+    rate_per_s
+        Mean over replications of the largest rate found to meet the criterion.
+    interval
+        Student interval over replications (one replication: its final bracket).
+    brackets
+        (largest rate that met it, smallest rate above that did not) of each replication; the second is inf where every
+        rate tried met it.
+    runs
+        Simulations made in all.
+    violations
+        Pairs (rate that missed, higher rate that met) found, over all replications.
+    criterion
+        What was asked, in words.
+    history
+        (replication, rate, margin) of every simulation in order; margin <= 0 means met.
+    notes
+        What a reader must know.
+    """
+
+    rate_per_s: float
+    interval: Interval
+    brackets: tuple[tuple[float, float], ...]
+    runs: int
+    violations: int
+    criterion: str
+    history: tuple[tuple[int, float, float], ...]
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain data."""
+        ends = [[low, high if math.isfinite(high) else None] for low, high in self.brackets]
+        return {
+            "rate_per_s": self.rate_per_s if math.isfinite(self.rate_per_s) else None,
+            "interval": self.interval.to_dict(),
+            "brackets_per_s": ends,
+            "runs": self.runs,
+            "monotonicity_violations": self.violations,
+            "criterion": self.criterion,
+            "warnings": list(self.notes),
+        }
+
+
+@dataclass(slots=True)
+class _Search:
+    """State of one replication: its evaluations so far, each rate simulated once."""
+
+    margin: Callable[[float], float]
+    tolerance: float
+    most_runs: int
+    tried: dict[float, float] = field(default_factory=dict)
+    order: list[float] = field(default_factory=list)
+
+    def met(self, rate: float) -> bool:
+        """Return whether the criterion holds at `rate`, simulating it if that was not done."""
+        if rate not in self.tried:
+            self.tried[rate] = float(self.margin(rate))
+            self.order.append(rate)
+        return self.tried[rate] <= 0.0
+
+    @property
+    def spent(self) -> bool:
+        """Whether the allowance of simulations is used up."""
+        return len(self.order) >= self.most_runs
+
+    def bracket(self, start: float) -> tuple[float, float]:
+        """Return (rate that met, rate that missed) around `start` by doubling or halving; 0 or inf where none."""
+        rate, step = start, 2.0 if self.met(start) else 0.5
+        for _ in range(MOST_DOUBLINGS):
+            if self.spent:
+                break
+            following = rate * step
+            if self.met(following) != (step > 1):
+                return (rate, following) if step > 1 else (following, rate)
+            rate = following
+        return (rate, math.inf) if step > 1 else (0.0, rate)
+
+    def narrow(self, low: float, high: float) -> tuple[float, float]:
+        """Shrink a bracket to the tolerance: secant in log rate inside the middle four fifths, then the middle."""
+        by_secant = True
+        while high > low * (1.0 + self.tolerance) and not self.spent:
+            left, right = math.log(low), math.log(high)
+            middle = 0.5 * (left + right)
+            one, two = self.tried[low], self.tried[high]
+            if by_secant and math.isfinite(one) and math.isfinite(two) and two > one:
+                tenth = 0.1 * (right - left)
+                middle = min(max(left - one * (right - left) / (two - one), left + tenth), right - tenth)
+            by_secant = not by_secant
+            rate = math.exp(middle)
+            low, high = (rate, high) if self.met(rate) else (low, rate)
+        return low, high
+
+    def probe(self, low: float, high: float) -> tuple[float, float]:
+        """Try rates beyond the bracket; return it, or a higher one when the criterion holds above."""
+        for factor in _PROBES:
+            if self.spent:
+                return low, high
+            self.met(low / factor)
+            if self.met(high * factor):
+                above = [r for r, m in self.tried.items() if r > high * factor and m > 0.0]
+                met, missed = high * factor, min(above, default=math.inf)
+                if math.isinf(missed):
+                    met, missed = self.bracket(met)
+                return (met, missed) if math.isinf(missed) else self.probe(*self.narrow(met, missed))
+        return low, high
+
+    def violations(self) -> int:
+        """Return how many rates missed the criterion although a higher one met it."""
+        best = max((r for r, m in self.tried.items() if m <= 0.0), default=0.0)
+        return sum(1 for r, m in self.tried.items() if m > 0.0 and r < best)
+
+
+def _as_run(result: Any) -> Run:
+    return result if isinstance(result, Run) else run_from_raw(result)
+
+
+def _one_search(
+    simulate: RateSimulation, criterion: Criterion, start: float, tolerance: float, most_runs: int, streams: Streams
+) -> tuple[tuple[float, float], list[tuple[float, float]], int]:
+    search = _Search(lambda rate: criterion(_as_run(simulate(rate, streams))), tolerance, most_runs)
+    low, high = search.bracket(start)
+    if low > 0.0 and math.isfinite(high):
+        low, high = search.probe(*search.narrow(low, high))
+    return (low, high), [(rate, search.tried[rate]) for rate in search.order], search.violations()
+
+
+def _interval(brackets: list[tuple[float, float]], level: float) -> Interval:
+    if len(brackets) == 1:
+        low, high = brackets[0]
+        closed = low > 0.0 and math.isfinite(high)
+        return Interval(
+            low, low, high, level, "final bracket of one replication", 1, closed, "" if closed else "bracket is open"
+        )
+    return student_interval([low for low, _ in brackets], level)
+
+
+def capacity_search(
+    simulate: RateSimulation,
+    criterion: Criterion,
+    *,
+    start_per_s: float = 1.0,
+    tolerance: float = 0.01,
+    replications: int = 5,
+    seed: int = 0,
+    level: float = 0.95,
+    most_runs: int = 60,
+    backend: str = "joblib",
+    workers: int | None = None,
+    progress: bool | None = None,
+) -> CapacityResult:
+    """Return the largest rate at which `criterion` holds.
+
+    Parameters
+    ----------
+    simulate
+        simulate(rate_per_s, streams) -> `Run` or raw result; it must draw from `streams` only.
+    criterion
+        A `Criterion`: margin of a run, <= 0 where the objective is met.
+    start_per_s
+        First rate tried; a guess of the capacity saves runs.
+    tolerance
+        Relative width of the final bracket.
+    most_runs
+        Simulations allowed in each replication; when they are used up the bracket stays as it is and a note says so.
+
+    Raises
+    ------
+    InputError
+        For a start, tolerance or counts out of range.
+    """
+    start, width = positive("start_per_s", start_per_s), positive("tolerance", tolerance)
+    if most_runs < 4:
+        raise InputError(f"most_runs is {most_runs!r}; expected 4 or more simulations in each replication")
+    streams = [Streams(seed, r) for r in range(positive_int("replications", replications))]
+    task = partial(_one_search, simulate, criterion, start, width, most_runs)
+    found = run_tasks(task, streams, backend=backend, workers=workers, progress=progress, title="capacity")
+    brackets = [bracket for bracket, _, _ in found]
+    history = tuple((r, rate, margin) for r, (_, tried, _) in enumerate(found) for rate, margin in tried)
+    violations = sum(count for _, _, count in found)
+    lows = [low for low, _ in brackets]
+    return CapacityResult(
+        rate_per_s=math.fsum(lows) / len(lows),
+        interval=_interval(brackets, level),
+        brackets=tuple(brackets),
+        runs=len(history),
+        violations=violations,
+        criterion=criterion.describe(),
+        history=history,
+        notes=tuple(_notes(brackets, violations, [len(tried) for _, tried, _ in found], width, most_runs)),
+    )
+
+
+def _notes(brackets: list[tuple[float, float]], violations: int, runs: list[int], width: float, most: int) -> list[str]:
+    found = []
+    if any(low == 0.0 for low, _ in brackets):
+        found.append(
+            "no rate tried met the objective in some replication: it counts as 0 there; the limit may be out of reach"
+        )
+    if any(math.isinf(high) for _, high in brackets):
+        found.append("every rate tried met the objective in some replication: the capacity is above the rate given")
+    if violations:
+        found.append(
+            f"{violations} rates missed the objective although a higher one met it; the largest that met it is given"
+        )
+    open_ended = [high > low * (1 + width) for low, high in brackets if low > 0 and math.isfinite(high)]
+    if any(open_ended) and max(runs) >= most:
+        found.append(f"the allowance of {most} runs ended the search before the bracket was within {width:.2%}")
+    return found
+
+
+def saturated_throughput(run: Run, level: float = 0.95) -> Interval:
+    """Return the rate at which a saturated server finishes requests, with a batch-means interval (requests a second).
+
+    The run must be overloaded (requests offered faster than served, or all at once). Finishes are counted from the
+    moment a tenth of the requests has left to the moment the last one is first admitted, while work was always waiting.
+
+    Raises
+    ------
+    InputError
+        When requests stopped waiting before four fifths of them had finished being admitted, so that the server was
+        not saturated.
+    """
+    table = {name: column[run.accepted] for name, column in run.requests.items()}
+    finish, admit = np.sort(table["finish_ps"][table["finish_ps"] >= 0]), table["admit_ps"]
+    if finish.size < 10 * BATCHES:
+        raise InputError(f"{finish.size} requests finished; a saturated throughput needs {10 * BATCHES}")
+    begin = int(finish[finish.size // 10])
+    end = int(admit.max()) if not bool((admit < 0).any()) else run.info.end_ps
+    waited = (admit < 0) | (admit > table["arrival_ps"])
+    if float(waited[finish.size // 10 :].mean()) < 0.8 or end <= begin:
+        raise InputError(
+            "the server was not saturated: requests hardly waited; offer a higher rate, or more requests at once"
+        )
+    edges = np.linspace(begin, end, 5 * BATCHES + 1)
+    counts = np.histogram(finish, bins=edges)[0].astype(float)
+    return batch_means_interval(counts * (5 * BATCHES) / ((end - begin) / PS_PER_S), level)
