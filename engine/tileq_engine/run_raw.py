@@ -81,21 +81,16 @@ def _gaps_of(
     pairs = GapPairs.of(gap, count)
     if record.exact:
         return pairs
-    sub_bins = int(getattr(record, "sub_bins", 64))
+    sub_bins = round(1 / (2 * record.relative_error))
     bins = np.zeros(bins_for(pairs.max_ps, sub_bins), dtype=np.int64)
     np.add.at(bins, bin_index(pairs.gap_ps, sub_bins), pairs.counts)
-    given = getattr(record, "sum_ps", None)
-    total = int(given[place]) if given is not None else _exact_gap_sum(table, members)
-    largest = int(table["max_gap_ps"][members].max()) if bool(members.any()) else pairs.max_ps
-    exact = total is not None
-    return GapHistogram(
-        bins,
-        sub_bins,
-        pairs.sum_ps if total is None else total,
-        min(pairs.min_ps, largest),
-        max(largest, pairs.min_ps),
-        exact,
-    )
+    if hasattr(record, "sums"):
+        exact = record.sums[place]
+        return GapHistogram(bins, sub_bins, exact.sum_ps, exact.min_ps, exact.max_ps)
+    total = _exact_gap_sum(table, members)
+    largest = int(table["max_gap_ps"][members].max())
+    kept = pairs.sum_ps if total is None else total
+    return GapHistogram(bins, sub_bins, kept, min(pairs.min_ps, largest), largest, total is not None)
 
 
 def gap_groups(
@@ -195,7 +190,7 @@ def run_from_raw(
         max_sequences=int(getattr(config, "max_num_seqs", 0) or 0),
         token_budget=int(getattr(config, "token_budget", 0) or 0),
         sample_every=int(getattr(raw.samples, "stride", 1)),
-        gap_window_ps=getattr(raw.gaps, "window_ps", None),
+        gap_window_ps=_gap_window(config),
         seed=seed,
         replication=replication,
         iteration_time=_as_mapping(plain(getattr(raw, "time", None))),
@@ -205,7 +200,7 @@ def run_from_raw(
             "engine_config": plain(config),
             "mode": plain(getattr(raw, "mode", None)),
         },
-        warnings=tuple(warnings),
+        warnings=(*getattr(raw, "notes", ()), *warnings),
     )
     counters = {str(k): int(v) for k, v in {**_as_mapping(raw.counters), **_integrals(raw)}.items()}
     return Run(table, sample_table(raw.samples), gap_groups(raw.gaps, table, group), counters, info)
@@ -215,6 +210,14 @@ def _as_mapping(value: Any) -> dict[str, Any]:
     if value is None:
         return {}
     return dict(value) if isinstance(value, Mapping) else {"value": value}
+
+
+def _gap_window(config: Any) -> tuple[int, int] | None:
+    """Return the window of tokens that entered the gap distributions, None when all did."""
+    begin, end = getattr(config, "gap_from_s", 0.0), getattr(config, "gap_to_s", None)
+    if not begin and end is None:
+        return None
+    return round(begin * PS_PER_S), 2**62 if end is None else round(end * PS_PER_S)
 
 
 def _integrals(raw: Any) -> dict[str, int]:
