@@ -134,9 +134,9 @@ def batch_means_interval(series: Float[np.ndarray, "n"], level: float = 0.95, *,
     r"""Return the interval of the mean of a stationary correlated series, by nonoverlapping batch means.
 
     k batches (20: between the 10 and 30 that Schmeiser 1982, Oper. Res. 30:556, finds enough), the first values that
-    do not fill a batch are dropped; half-width t_{k-1} s_b/sqrt(k) sqrt((1 + r)/(1 - r)), where r = lag-1 correlation
-    of the batch means plus its bias 1/k, cut to [0, .9]: the factor an AR(1) sequence of batch means calls for.
-    `settled` is False when r exceeds .3: batches that long are not yet independent, so the run is too short.
+    do not fill a batch count for the mean only; half-width t_{k-1} s_b/sqrt(k) sqrt((1 + r)/(1 - r)), where r = lag-1
+    correlation of the batch means plus its bias 1/k, cut to [0, .9]: the factor an AR(1) sequence of batch means
+    calls for. `settled` is False when r exceeds .3: batches that long are not yet independent, so the run is too short.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def batch_means_interval(series: Float[np.ndarray, "n"], level: float = 0.95, *,
     means = x[x.size - size * k :].reshape(k, size).mean(axis=1)
     correlation = min(max(lag1_correlation(means) + 1.0 / k, 0.0), _CORRELATION_CAP)
     factor = math.sqrt((1.0 + correlation) / (1.0 - correlation))
-    mean = float(means.mean())
+    mean = float(x.mean())
     half = _t_quantile(level, k - 1) * float(means.std(ddof=1)) / math.sqrt(k) * factor
     settled = correlation <= SETTLED_CORRELATION
     note = "" if settled else f"batch means have lag-1 correlation {correlation:.2f}: the run is too short for them"

@@ -170,7 +170,7 @@ def run_warnings(
     if not gaps.exact:
         found.append(f"TBT quantiles come from a histogram: relative error at most {gaps.relative_error:.2%}")
     if run.info.gap_window_ps is None and window.warmup_requests:
-        found.append("TBT covers all tokens of the run: the recorder kept no times to cut its warm-up by")
+        found.append("TBT covers all tokens of the run, its warm-up too; give the engine a gap window to cut it")
     if run.info.stop_reason not in ("finished", "time", "iterations"):
         found.append(f"the run stopped early: {run.info.stop_reason}")
     return found

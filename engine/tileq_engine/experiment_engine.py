@@ -1,0 +1,138 @@
+r"""The engine's simulator as the `simulate` of an experiment: scenario in, `Run` out.
+
+`EngineSimulation` is picklable, draws requests with common random numbers (`experiment_streams`) and runs them
+through the scenario's policy. Gap distributions take only tokens that complete between the arrival that follows the
+first tenth of the requests and the last arrival, so that TBT has neither warm-up nor drain in it.
+"""
+
+from __future__ import annotations
+
+__all__ = ["EngineSimulation", "engine_policies"]
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tileq_engine.experiment_streams import Streams, crn_requests
+from tileq_engine.metrics_slai import slai_arrivals_s, slai_true_rate
+from tileq_engine.run import PS_PER_S, Run, Slo
+from tileq_engine.run_raw import plain, run_from_raw
+from tileq_theory.errors import InputError
+
+if TYPE_CHECKING:
+    from tileq_engine.config import EngineConfig
+    from tileq_engine.sweep import Scenario
+    from tileq_theory.iteration_time import IterationTime
+
+_ARRIVALS = ("workload", "slai")
+
+
+def engine_policies(policies: Any) -> dict[str, Any]:
+    """Return name -> engine policy from names, policies, or a mapping of names to either."""
+    from tileq_engine.registry import policy
+
+    if isinstance(policies, Mapping):
+        named = [(str(name), given) for name, given in policies.items()]
+    else:
+        items = [policies] if isinstance(policies, str) or not isinstance(policies, Iterable) else list(policies)
+        named = [(item if isinstance(item, str) else item.name, item) for item in items]
+    twice = sorted({name for name, _ in named if [n for n, _ in named].count(name) > 1})
+    if twice:
+        raise InputError(f"policy {twice[0]!r} is given twice; give a mapping of names to policies to tell them apart")
+    if not named:
+        raise InputError("no policy was given; expected at least one")
+    return {name: policy(given) if isinstance(given, str) else given for name, given in named}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSimulation:
+    """simulate(scenario) -> `Run` on an iteration time.
+
+    Parameters
+    ----------
+    time
+        `IterationTime`.
+    config
+        `EngineConfig`; None: its defaults.
+    requests
+        Requests of a run.
+    slo
+        One objective for all, or one a tier (standard, then paying).
+    tiers
+        None: one tier. A mapping (may be empty) gives the options of `Requests.with_tiers`.
+    arrivals
+        "workload": its own process at the scenario's rate; "slai": the authors' cut exponential gaps, whose true rate
+        is 1.0524 times the rate named.
+    measure_gaps
+        "steady": only tokens between the arrivals at a tenth of the requests and the last; "all": every token.
+    mode
+        The simulator's mode ("compiled", "stepped", "python").
+    """
+
+    time: IterationTime
+    config: EngineConfig | None = None
+    requests: int = 4000
+    slo: Slo | tuple[Slo, ...] | None = None
+    tiers: Mapping[str, Any] | None = None
+    arrivals: str = "workload"
+    measure_gaps: str = "steady"
+    mode: str = "compiled"
+
+    def __post_init__(self) -> None:
+        if self.arrivals not in _ARRIVALS:
+            raise InputError(f"arrivals is {self.arrivals!r}; expected one of {', '.join(_ARRIVALS)}")
+        if self.measure_gaps not in ("steady", "all"):
+            raise InputError(f"measure_gaps is {self.measure_gaps!r}; expected 'steady' or 'all'")
+
+    def __call__(self, scenario: Scenario) -> Run:
+        """Simulate one scenario."""
+        from tileq_engine.config import EngineConfig
+        from tileq_engine.simulator import simulate
+
+        config = self.config or EngineConfig()
+        streams, rate = scenario.streams, scenario.rate_per_s
+        asked = self._requests(scenario)
+        if self.measure_gaps == "steady" and not config.gap_from_s and config.gap_to_s is None and len(asked) > 1:
+            edges = (int(asked.arrival_ps[len(asked) // 10]), int(asked.arrival_ps[-1]))
+            if edges[0] < edges[1]:
+                config = config.with_(gap_from_s=edges[0] / PS_PER_S, gap_to_s=edges[1] / PS_PER_S)
+        raw = simulate(asked, scenario.policy, self.time, config, mode=self.mode)  # type: ignore[arg-type]
+        limits = (self.slo,) if isinstance(self.slo, Slo) else self.slo
+        tiers = 2 if bool(asked.paying.any()) else 1
+        if limits is not None and len(limits) == 1:
+            limits = limits * tiers
+        return run_from_raw(
+            raw,
+            rate_per_s=slai_true_rate(rate) if self.arrivals == "slai" else rate,
+            class_names=self._class_names(scenario.workload, asked),
+            slo=None if limits is None else limits[:tiers],
+            seed=streams.seed,
+            replication=streams.replication,
+            workload=plain(scenario.workload),
+        )
+
+    def _requests(self, scenario: Scenario) -> Any:
+        streams = scenario.streams
+        asked = crn_requests(scenario.workload, self.requests, streams, scenario.rate_per_s)
+        if self.arrivals == "slai":
+            moments = slai_arrivals_s(streams.rng("arrivals"), self.requests, scenario.rate_per_s)
+            asked = asked.with_(arrival_ps=(moments * PS_PER_S).round().astype("int64"))
+        return asked if self.tiers is None else asked.with_tiers(seed=streams.integer("tiers"), **self.tiers)
+
+    @staticmethod
+    def _class_names(workload: Any, asked: Any) -> tuple[str, ...]:
+        names = tuple(str(c.name) for c in getattr(workload, "classes", ()))
+        highest = int(asked.class_index.max()) + 1 if len(asked) else 1
+        return names if len(names) >= highest else tuple(f"class {i}" for i in range(highest))
+
+    def at_rate(self, rate_per_s: float, streams: Streams, *, policy: Any, workload: Any) -> Run:
+        """Simulate a policy at a rate: with `functools.partial` the `simulate` of a capacity search."""
+        from tileq_engine.sweep import Scenario
+
+        name = str(getattr(policy, "name", policy))
+        return self(Scenario(name, policy, rate_per_s, "all", workload, streams))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain data (they pin a results folder)."""
+        names = ("time", "config", "requests", "slo", "tiers", "arrivals", "measure_gaps")
+        return {name: plain(getattr(self, name)) for name in names}
