@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["shares_of", "weighted_sum", "weights_of", "whole_numbers"]
+__all__ = ["LARGEST_TOKENS", "Numbers", "shares_of", "vector", "weighted_sum", "weights_of", "whole_numbers"]
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -13,11 +14,13 @@ from numpy.typing import ArrayLike
 
 from tileq_theory.errors import InputError
 
+Numbers: TypeAlias = ArrayLike | Sequence[Any]  # tuples too, which numpy's own alias leaves out at run time
+
 LARGEST_TOKENS = 2**52  # beyond it a float no longer holds every whole number
 _FSUM_SIZE = 4096
 
 
-def vector(name: str, values: ArrayLike) -> Float[np.ndarray, "row"]:
+def vector(name: str, values: Numbers) -> Float[np.ndarray, "row"]:
     """Return `values` as a non-empty 1-D float array of finite numbers, else raise `InputError` naming the row."""
     try:
         array = np.asarray(values, dtype=float)
@@ -32,7 +35,7 @@ def vector(name: str, values: ArrayLike) -> Float[np.ndarray, "row"]:
     return array
 
 
-def whole_numbers(name: str, values: ArrayLike, least: int = 1) -> Int[np.ndarray, "row"]:
+def whole_numbers(name: str, values: Numbers, least: int = 1) -> Int[np.ndarray, "row"]:
     """Return `values` as int64 if all are whole and at least `least`, else raise `InputError` naming the row."""
     array = vector(name, values)
     bad = (array < least) | (array != np.floor(array)) | (array > LARGEST_TOKENS)
@@ -42,7 +45,7 @@ def whole_numbers(name: str, values: ArrayLike, least: int = 1) -> Int[np.ndarra
     return array.astype(np.int64)
 
 
-def weights_of(name: str, weights: ArrayLike | None, size: int) -> Float[np.ndarray, "row"]:
+def weights_of(name: str, weights: Numbers | None, size: int) -> Float[np.ndarray, "row"]:
     """Return `weights` scaled to sum 1 (equal ones for None); all 0 or more, not all 0, `size` of them."""
     if weights is None:
         return np.full(size, 1.0 / size)

@@ -77,8 +77,9 @@ class Geometric(LengthLaw):
         self._set(math.log1p(-success) if success < 1 else _CERTAIN, cap)
 
     def _set(self, log_q: float, cap: int | None) -> None:
+        limit = None if cap is None else positive_int("cap", cap)
         object.__setattr__(self, "log_q", max(log_q, _CERTAIN))
-        object.__setattr__(self, "cap", None if cap is None else positive_int("cap", cap))
+        object.__setattr__(self, "cap", 1 if log_q <= _CERTAIN else limit)
 
     @classmethod
     def floor_exponential(cls, mean: float, cap: int | None = None) -> Geometric:
