@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tileq_theory.errors import InputError
 from tileq_theory.lengths import (
     Clipped,
     Empirical,
     Fixed,
     Geometric,
     LengthLaw,
+    LogNormal,
     MixtureLaw,
     MultipleOf,
     QuantileTable,
@@ -216,3 +218,44 @@ def test_rad_reference_lengths() -> None:
     assert prompt.chunks(128) == pytest.approx(4.5, rel=1e-14)
     assert output.mean() == pytest.approx((1 - np.exp(-512 / 200)) / (1 - np.exp(-1 / 200)), rel=1e-13)
     assert round(output.mean(), 5) == 185.00078
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Fixed(0), "tokens is 0"),
+        (lambda: Fixed(10**30), "2\\^52"),
+        (lambda: Uniform(5, 4), "low <= high"),
+        (lambda: Uniform(0, 4), "low is 0"),
+        (lambda: Geometric(), "either"),
+        (lambda: Geometric(mean=3.0, p=0.5), "either"),
+        (lambda: Geometric(mean=0.5), "1 token or more"),
+        (lambda: Geometric(p=0.0), "probability"),
+        (lambda: Geometric(p=1.5), "probability"),
+        (lambda: Geometric(mean=3.0, cap=0), "cap is 0"),
+        (lambda: Geometric.floor_exponential(0.0), "mean"),
+        (lambda: MultipleOf(0, Fixed(3)), "base is 0"),
+        (lambda: MultipleOf(3, Geometric(mean=9.0)), "reaches inf"),
+        (lambda: MultipleOf(2**50, Fixed(2**15)), "2\\^52"),
+        (lambda: Clipped(Fixed(3), 5, 4), "low <= high"),
+        (lambda: MixtureLaw([], []), "no laws"),
+        (lambda: MixtureLaw([Fixed(3)], [0.0]), "all 0"),
+        (lambda: MixtureLaw([Fixed(3)], [1.0, 2.0]), "expected 1"),
+        (lambda: QuantileTable([0, 1], [5, 4]), "never fall"),
+        (lambda: QuantileTable([0, 0.5], [4, 5]), "from 0 to 1"),
+        (lambda: QuantileTable([0, 0.5, 0.5, 1], [4, 5, 6, 7]), "from 0 to 1"),
+        (lambda: QuantileTable([0, 1], [0.5, 7]), "1 or more"),
+        (lambda: QuantileTable([0, 1], [5]), "expected as many"),
+        (lambda: Fixed(3).chunks(0), "chunk_tokens is 0"),
+    ],
+)
+def test_bad_input_gets_one_line(make: object, says: str) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        make()  # type: ignore[operator]
+    assert "\n" not in str(caught.value)
+
+
+def test_chunk_beyond_every_number() -> None:
+    for law in (Uniform(3, 99), Geometric(mean=50), LogNormal(5, 1)):
+        assert law.chunks(10**30) == pytest.approx(1)
+        assert law.chunk_memory(10**30) == pytest.approx(law.mean())

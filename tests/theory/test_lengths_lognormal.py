@@ -72,6 +72,18 @@ def test_low_and_high_agree_with_clipping() -> None:
         assert law.chunk_memory(step) == pytest.approx(wrapped.chunk_memory(step), rel=1e-13)
 
 
+@pytest.mark.parametrize(("low", "high"), [(1000, None), (1000, 2000), (1, 5), (60, 60), (30, 50)])
+def test_limits_far_from_the_bulk(low: int, high: int | None) -> None:
+    law = LogNormal(4, 0.1, low=low, high=high)  # nearly all between 35 and 90
+    found = (law.mean(), law.second_moment(), law.chunks(7), law.chunk_memory(7))
+    k = np.arange(2500)
+    lengths = np.clip(np.arange(1, 2501), low, high)
+    tail = np.concatenate([[1.0], LogNormal(4, 0.1).survival(k[1:].astype(float)), [0.0]])
+    mass, m = tail[:-1] - tail[1:], -(-lengths // 7)
+    truth = [float(mass @ v) for v in (lengths, lengths**2, m, 7 * (m * (m - 1) / 2) + lengths)]
+    assert found == pytest.approx(truth, rel=1e-12)
+
+
 @settings(max_examples=40)
 @given(st.floats(0, 12), st.floats(0.01, 2.5))
 def test_chunks_fall_and_memory_is_between_its_bounds(mu: float, sigma: float) -> None:

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tileq_theory.errors import InputError
-from tileq_theory.lengths import Fixed, Geometric, LengthLaw, LogNormal, MultipleOf, Uniform, parse_lengths
+from tileq_theory.lengths import (
+    Fixed,
+    GaussianCopula,
+    Geometric,
+    LengthLaw,
+    LogNormal,
+    MultipleOf,
+    Uniform,
+    parse_lengths,
+)
 from tileq_theory.request_class import parse_class
 
 
@@ -97,6 +106,12 @@ def test_classes(text: str, name: str | None, share: float, prompt: LengthLaw, o
     assert (found.lengths.prompt_law, found.lengths.output_law) == (prompt, output)
 
 
+def test_correlated_class() -> None:
+    found = parse_class("b=uniform(1,900):geometric(20,90)~-0.4@2")
+    assert found.lengths == GaussianCopula(Uniform(1, 900), Geometric(mean=20, cap=90), -0.4)
+    assert found.share == 2
+
+
 def test_default_name() -> None:
     assert parse_class("512:128", default_name="class 1").name == "class 1"
     assert parse_class("chat=512:128", default_name="class 1").name == "chat"
@@ -115,6 +130,10 @@ def test_default_name() -> None:
         ("a=512:128@-1", "share"),
         ("a=512:128@x", "share"),
         ("a=0:128", "1 or more"),
+        ("9:9~x", "rank correlation 'x'"),
+        ("9:9~2", "rank_correlation is 2"),
+        ("9:9~nan", "rank_correlation is nan"),
+        ("geometric(9):9~0.5", "prompt law of a copula"),
         ("a=512:unknown(3)", "unknown"),
     ],
 )

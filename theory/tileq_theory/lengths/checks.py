@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["LARGEST_TOKENS", "Numbers", "shares_of", "vector", "weighted_sum", "weights_of", "whole_numbers"]
+__all__ = [
+    "LARGEST_TOKENS",
+    "Numbers",
+    "chunk_size",
+    "shares_of",
+    "token_count",
+    "vector",
+    "weighted_sum",
+    "weights_of",
+    "whole_numbers",
+]
 
 import math
 from collections.abc import Iterable, Sequence
@@ -12,12 +22,25 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from tileq_theory.errors import InputError
+from tileq_theory.errors import InputError, positive_int
 
 Numbers: TypeAlias = ArrayLike | Sequence[Any]  # tuples too, which numpy's own alias leaves out at run time
 
 LARGEST_TOKENS = 2**52  # beyond it a float no longer holds every whole number
 _FSUM_SIZE = 4096
+
+
+def token_count(name: str, value: float) -> int:
+    """Return `value` as an int if it is a whole number from 1 to 2^52, else raise `InputError` naming it."""
+    count = positive_int(name, value)
+    if count > LARGEST_TOKENS:
+        raise InputError(f"{name} is {value!r}; expected at most 2^52 tokens")
+    return count
+
+
+def chunk_size(chunk_tokens: int) -> int:
+    """Return a chunk size that 64-bit numbers hold; beyond 2^52 tokens every prompt is one chunk anyway."""
+    return min(positive_int("chunk_tokens", chunk_tokens), LARGEST_TOKENS)
 
 
 def vector(name: str, values: Numbers) -> Float[np.ndarray, "row"]:
