@@ -42,9 +42,12 @@ class Empirical(BlockLaw):
 
     def __init__(self, values: Numbers, weights: Numbers | None = None) -> None:
         rows = whole_numbers("values", values)
-        share = weights_of("weights", weights, rows.size)
-        unique, at = np.unique(rows, return_inverse=True)
-        counts = np.bincount(at, None if weights is None else share, unique.size)
+        share = None if weights is None else weights_of("weights", weights, rows.size)
+        if rows.max() < 8 * rows.size + 4096:  # counting needs no sort
+            unique, at = np.arange(int(rows.max()) + 1), rows
+        else:
+            unique, at = np.unique(rows, return_inverse=True)
+        counts = np.bincount(at, share, unique.size)
         keep = counts > 0
         object.__setattr__(self, "values", unique[keep])
         object.__setattr__(self, "probabilities", counts[keep] / counts.sum())

@@ -109,7 +109,7 @@ class LogNormal(LengthLaw):
         from scipy.special import ndtr
 
         if self.sigma == 0:
-            return np.asarray((math.log1p(0) + self.mu >= np.log(tokens)).astype(float))
+            return np.asarray((self.mu >= np.log(tokens)).astype(float))
         return np.asarray(ndtr((self.mu - np.log(tokens)) / self.sigma))
 
     def quantile(self, probability: Float[np.ndarray, "p"]) -> Float[np.ndarray, "p"]:
