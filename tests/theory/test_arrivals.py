@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student
 
@@ -48,6 +48,7 @@ def markovian(process: OnOff) -> tuple[float, float, float]:
     return rate, square / mean**2 - 1, dispersion
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.floats(0.5, 50), st.floats(0.05, 20), st.floats(0.05, 20), st.floats(0, 60))
 def test_on_off_closed_forms(rate_on: float, mean_on: float, mean_off: float, rate_off: float) -> None:
     process = OnOff(rate_on, mean_on, mean_off, rate_off)
@@ -130,6 +131,7 @@ def test_counts_of_bursts_are_dispersed_as_the_window_formula_says() -> None:
     assert abs(values.mean() - truth) <= half + 0.02 * truth  # 2 %: bias of a ratio from 1200 dependent windows
 
 
+@settings(max_examples=50, deadline=None)
 @given(rates, rates)
 def test_scaling_changes_the_clock_alone(rate: float, to: float) -> None:
     for process in (Poisson(rate), Deterministic(rate), GammaArrivals(rate, 2.0), OnOff(rate, 2.0, 5.0, rate / 3)):

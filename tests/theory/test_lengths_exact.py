@@ -105,16 +105,19 @@ steps = st.integers(1, 60)
 small = st.integers(1, 120)
 
 
+@settings(max_examples=50, deadline=None)
 @given(small, steps)
 def test_fixed(tokens: int, step: int) -> None:
     check(Fixed(tokens), {tokens: Fraction(1)}, step)
 
 
+@settings(max_examples=50, deadline=None)
 @given(small, st.integers(0, 90), steps)
 def test_uniform(low: int, more: int, step: int) -> None:
     check(Uniform(low, low + more), uniform_mass(low, low + more), step)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(small, st.integers(0, 5)), min_size=1, max_size=15), steps)
 def test_empirical_with_weights(rows: list[tuple[int, int]], step: int) -> None:
     total = sum(w for _, w in rows)
@@ -126,6 +129,7 @@ def test_empirical_with_weights(rows: list[tuple[int, int]], step: int) -> None:
     check(Empirical([x for x, _ in rows], [w for _, w in rows]), {x: p for x, p in mass.items() if p}, step)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 31), st.integers(1, 60), steps)
 def test_censored_geometric(numerator: int, cap: int, step: int) -> None:
     # p = i/32 is exact in a float
@@ -147,6 +151,7 @@ def test_geometric_hardly_falling_keeps_its_digits() -> None:
     assert law.second_moment() == pytest.approx(float(((2 * k + 1) * terms).sum()), rel=1e-14)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 40), small, st.integers(0, 10), steps)
 def test_multiple(base: int, low: int, more: int, step: int) -> None:
     low = low % 12 + 1
@@ -154,6 +159,7 @@ def test_multiple(base: int, low: int, more: int, step: int) -> None:
     check(MultipleOf(base, Uniform(low, low + more)), mass, step)
 
 
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.integers(1, 63), min_size=0, max_size=5, unique=True),
     st.lists(st.integers(0, 8 * 100), min_size=7, max_size=7),
@@ -166,6 +172,7 @@ def test_quantile_table(inner: list[int], eighths: list[int], step: int) -> None
     check(law, table_mass(levels, tokens), step)
 
 
+@settings(max_examples=50, deadline=None)
 @given(small, st.integers(0, 60), st.integers(1, 40), st.integers(0, 60), steps)
 def test_clipped(low: int, more: int, cut: int, width: int, step: int) -> None:
     mass = clipped_mass(uniform_mass(low, low + more), cut, cut + width)
@@ -174,6 +181,7 @@ def test_clipped(low: int, more: int, cut: int, width: int, step: int) -> None:
     check(Clipped(Geometric(p=1 / 16, cap=80), cut, cut + width), geometric, step)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.tuples(small, small), st.tuples(st.integers(1, 9), st.integers(1, 9)), steps)
 def test_mixtures_flat_and_general(tokens: tuple[int, int], shares: tuple[int, int], step: int) -> None:
     total = sum(shares)
@@ -184,6 +192,7 @@ def test_mixtures_flat_and_general(tokens: tuple[int, int], shares: tuple[int, i
     check(mixed(laws, shares), mass, step)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.integers(10**6, 10**7), st.integers(0, 3), st.integers(1, 4096))
 def test_long_lengths_lose_no_digits(low: int, more: int, step: int) -> None:
     """Differences of cubes of 10^7 would lose ten digits; the law's own sums must not."""
@@ -198,7 +207,7 @@ def test_long_lengths_lose_no_digits(low: int, more: int, step: int) -> None:
     assert law.chunk_memory(step) == pytest.approx(float(truth), rel=1e-14)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.permutations(range(8)))
 def test_mixture_does_not_depend_on_order(tokens: list[int], order: list[int]) -> None:
     laws = [Geometric(mean=float(t)) for t in tokens]

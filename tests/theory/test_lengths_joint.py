@@ -48,7 +48,7 @@ def by_iterations(pairs: list[tuple[int, int, Fraction]], chunk: int, convention
     return total
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(rows, st.integers(1, 500), st.sampled_from(["engine", "paper"]))
 def test_pairs_against_a_walk_through_every_iteration(
     given_rows: list[tuple[int, int, int]], chunk: int, convention: str
@@ -63,7 +63,7 @@ def test_pairs_against_a_walk_through_every_iteration(
     assert demand.longest_context_tokens == max(p + o for p, o in kept)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(1, 200), st.integers(1, 30), st.integers(1, 8), st.integers(1, 300))
 def test_independent_is_all_pairs(low: int, output: int, width: int, chunk: int) -> None:
     law = Independent(Uniform(low, low + width), Uniform(output, output + 3))
@@ -105,7 +105,7 @@ def test_rad_tokens() -> None:
     assert demand.slot_iterations == pytest.approx(4.5 + demand.decode_tokens)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(rows, st.integers(1, 64))
 def test_fluid_equals_whole_where_chunks_divide_prompts(given_rows: list[tuple[int, int, int]], chunk: int) -> None:
     law = Pairs([chunk * p for p, *_ in given_rows], [o for _, o, _ in given_rows])
@@ -123,7 +123,7 @@ def test_many_chunk_sizes_at_once(counting: str) -> None:
     assert many.slot_iterations.tolist() == [d.slot_iterations for d in each]
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(lengths, lengths), min_size=1, max_size=6), st.data())
 def test_mixture_is_linear_and_blind_to_order(parts: list[tuple[int, int]], data: st.DataObject) -> None:
     shares = data.draw(st.lists(st.floats(0.01, 5), min_size=len(parts), max_size=len(parts)))
@@ -145,6 +145,7 @@ def test_mixture_of_pairs_and_laws_keeps_correlation() -> None:
     assert law.longest_context == 180
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 60), st.integers(2, 9))
 def test_scaling_every_length(prompt: int, output: int, factor: int) -> None:
     """Lengths and chunk all times f: P grows as f, G and A toward f^2 up to their linear terms, chunks not at all."""

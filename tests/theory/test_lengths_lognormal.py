@@ -84,7 +84,7 @@ def test_limits_far_from_the_bulk(low: int, high: int | None) -> None:
     assert found == pytest.approx(truth, rel=1e-12)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(st.floats(0, 12), st.floats(0.01, 2.5))
 def test_chunks_fall_and_memory_is_between_its_bounds(mu: float, sigma: float) -> None:
     """E[X]/s <= E[m] < E[X]/s + 1, and the memory of one whole chunk is E[X]."""

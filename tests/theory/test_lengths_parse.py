@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tileq_theory.errors import InputError
@@ -81,6 +81,7 @@ def test_bad_lengths_get_one_line(text: str, says: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.text(alphabet="uniformgeocla(),:.=@0123456789e- \n", max_size=25))
 def test_any_text_is_a_law_or_an_input_error(text: str) -> None:
     try:

@@ -23,7 +23,7 @@ CLASSES = (
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.permutations(range(3)), st.integers(1, 2000), st.sampled_from(["engine", "paper"]))
 def test_order_of_classes_does_not_matter(order: list[int], chunk: int, convention: str) -> None:
     one = Workload(CLASSES)
@@ -34,6 +34,7 @@ def test_order_of_classes_does_not_matter(order: list[int], chunk: int, conventi
     assert other.demands(chunk_tokens=chunk) == tuple(one.demands(chunk_tokens=chunk)[i] for i in order)
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.floats(1e-3, 1e3), st.integers(1, 2000))
 def test_scale_of_shares_does_not_matter(factor: float, chunk: int) -> None:
     scaled = [RequestClass(c.name, c.lengths, c.share * factor) for c in CLASSES]
