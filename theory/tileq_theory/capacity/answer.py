@@ -102,7 +102,7 @@ class Capacity:
         d ln lambda* / d ln limit for kv_tokens, max_num_seqs, tbt_s, and for each coefficient of the iteration time:
         what one percent more of it brings, in percent.
     time_shares
-        Shares of node time: launch, weights_floor, linear (tiles and elementwise), kv_reads, attention, sequences, idle.
+        Shares of node time: launch, weights_floor, linear (tiles, elementwise), kv_reads, attention, sequences, idle.
     levels_proof
         Largest reduced value over all batch sizes 1..n_max, relative to lambda*; 0 up to rounding means that no
         other batch size would help. None where the levels were prescribed.

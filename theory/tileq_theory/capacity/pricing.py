@@ -31,7 +31,6 @@ from tileq_theory.capacity.program import Solution
 from tileq_theory.demand import Demand
 from tileq_theory.iteration_time import IterationTime
 
-
 _ROUNDING = 1e-12  # duals are of order 1; a smaller gain is rounding, and would be multiplied by an unbounded quantity
 
 
@@ -57,7 +56,7 @@ def reduced_values(
     tokens: Float[np.ndarray, "size"],
     kind: LevelKind = "mixed",
 ) -> PricedLevels:
-    """Return f(n)/(v_T tau(n)) for each n in `tokens` and batches of `kind`; dimensionless, see the module's formulas."""
+    """Return f(n)/(v_T tau(n)) for each n in `tokens` and batches of `kind`, dimensionless (module's formulas)."""
     # the same coefficients, as if every n were a level: then f(n) is a column's reduced value
     wide = Coefficients.of(time, demand, limits, tokens, k.rate_unit_per_s)
     dual = {name: float(solution.duals[name]) for name in ("prefill_demand", "decode_demand", "kv_demand")}

@@ -10,6 +10,7 @@ from __future__ import annotations
 __all__ = ["fewest_levels"]
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +61,7 @@ def _one_level(
     j = int(fits[np.argmin(sizes[fits])])
     rate = float(rates[j])
     iterations = float(single_level_iterations(time, demand, limits, sizes[j])[0])
-    part = {name: np.zeros(len(levels)) for name in "xpdyz"}
+    part: dict[str, Any] = {name: np.zeros(len(levels)) for name in "xpdyz"}
     part["x"][j] = iterations * rate * k.rate_unit_per_s * k.tau_scale_s[j]
     for name in "pdyz":
         part[name][j] = rate
@@ -85,7 +86,7 @@ def _restricted(
         return None
     if small.rate < solution.rate * (1 - _SAME):
         return None
-    part = {name: np.zeros(len(levels)) for name in "xpdyz"}
+    part: dict[str, Any] = {name: np.zeros(len(levels)) for name in "xpdyz"}
     for name, values in part.items():
         values[keep] = getattr(small, name)
     return replace(solution, rate=small.rate, **part)

@@ -53,7 +53,8 @@ def single_level_iterations(
 ) -> Float[np.ndarray, "level"]:
     """Return the least iterations per request for batches of `tokens` tokens (inf where the TBT limit forbids them)."""
     n = np.atleast_1d(np.asarray(tokens, dtype=float))
-    return np.max(_terms(time, demand, limits, n), axis=0)
+    most: np.ndarray = np.max(_terms(time, demand, limits, n), axis=0)
+    return most
 
 
 def single_level_rate(time: IterationTime, demand: Demand, limits: Limits, tokens: Any) -> Float[np.ndarray, "level"]:
