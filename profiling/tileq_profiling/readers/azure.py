@@ -13,7 +13,7 @@ import re
 
 from tileq_profiling.readers.base import Options, Reader, need_column, need_header
 from tileq_profiling.readers.build import Rows, build_trace
-from tileq_profiling.readers.csv_columns import Column, read_columns, row_number
+from tileq_profiling.readers.csv_columns import Column, first_fields, read_columns, row_number
 from tileq_profiling.readers.source import Source
 from tileq_profiling.readers.trace import Trace
 from tileq_theory.errors import InputError
@@ -28,13 +28,8 @@ def _first_time(source: Source) -> str:
     header = source.header
     if header is None or not header.has(*_COLUMNS):
         return ""
-    position = header.find("TIMESTAMP") or 0
-    with source.open_text() as text:
-        for number, line in enumerate(text, start=1):
-            if number > header.line and line.strip():
-                fields = line.split(header.delimiter)
-                return fields[position].strip().strip('"') if len(fields) > position else ""
-    return ""
+    fields = first_fields(source, header)
+    return fields[header.find("TIMESTAMP") or 0] if fields else ""
 
 
 def _kind(source: Source) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["Options", "Reader", "csv_reader"]
+__all__ = ["Options", "Reader", "csv_reader", "need_column", "need_header"]
 
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
 
 from tileq_profiling.readers.build import Rows, Zeros, build_trace, text_label
 from tileq_profiling.readers.csv_columns import Column, Kind, read_columns, row_number
@@ -26,21 +29,28 @@ class Options:
         Which run (from 1) of a file that holds several.
     count_tokens
         Tokenizer for formats that hold text: text -> number of tokens.
+    chars_per_token
+        For formats whose output length is in characters.
     """
 
     zeros: Zeros | None = None
     run: int | None = None
     count_tokens: Callable[[str], int] | None = None
+    chars_per_token: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One format. `sniff` scores how surely the content is of it: 0 for no, higher for more specific evidence."""
+    """One format. `sniff` scores how surely the content is of it: 0 for no, higher for more specific evidence.
+
+    `reads` is False for files of totals that are recognised only to say what to record or pass instead.
+    """
 
     name: str
     summary: str
     sniff: Callable[[Source], float]
     read: Callable[[Source, Options], Trace]
+    reads: bool = True
 
 
 def need_header(source: Source) -> Header:
@@ -74,13 +84,14 @@ def csv_reader(
     also: tuple[str, ...] = (),
     never: tuple[str, ...] = (),
     labels: tuple[str, ...] = (),
+    ones: tuple[str, ...] = (),
     zeros: Zeros = "error",
-    score: float | None = None,
+    note: str | None = None,
 ) -> Reader:
     """Return a reader of CSV files whose columns are addressed by name, wherever they stand.
 
     `also` names columns that must be there and `never` columns that must not, for telling formats apart; `labels`
-    are read when present.
+    are read when present, `ones` must hold 1 in every row when present; `note` becomes a warning.
     """
     required = (prompt, output, *([time] if time else []), *also)
 
@@ -88,25 +99,37 @@ def csv_reader(
         header = source.header
         if header is None or not header.has(*required) or any(header.find(column) is not None for column in never):
             return 0.0
-        return float(len(required)) if score is None else score
+        return float(len(required))
 
     def read(source: Source, options: Options) -> Trace:
         header = need_header(source)
-        wanted: list[tuple[str, Kind]] = [(prompt, "whole"), (output, "whole")]
+        named = [label for label in labels if header.find(label) is not None]
+        single = [column for column in ones if header.find(column) is not None]
+        wanted: list[tuple[str, Kind]] = [(prompt, "whole"), (output, "whole"), *((c, "whole") for c in single)]
+        wanted += [(label, "text") for label in named]
         wanted += [(time, time_kind)] if time else []
-        present = [label for label in labels if header.find(label) is not None]
-        wanted += [(label, "text") for label in present]
         columns = [Column(need_column(source, header, column), column, kind) for column, kind in wanted]
-        arrays = read_columns(source, header, columns)
-        texts = arrays[3 if time else 2 :]
+        arrays = dict(zip((column for column, _ in wanted), read_columns(source, header, columns), strict=True))
         rows = Rows(
-            prompts=arrays[0],
-            outputs=arrays[1],
-            times=arrays[2] if time else None,
+            prompts=arrays[prompt],
+            outputs=arrays[output],
+            times=arrays[time] if time else None,
             per_s=per_s,
             where=lambda row: f"row {row_number(source, header, row)}",
-            labels=tuple(text_label(label, text) for label, text in zip(present, texts, strict=True)),
+            labels=tuple(text_label(label, arrays[label]) for label in named),
+            warnings=[note] if note else [],
         )
+        for column in single:
+            _refuse_others(source, rows, column, arrays[column])
         return build_trace(source, name, rows, options.zeros or zeros)
 
     return Reader(name, summary, sniff, read)
+
+
+def _refuse_others(source: Source, rows: Rows, column: str, values: Int[np.ndarray, "row"]) -> None:
+    wrong = np.flatnonzero(values != 1)
+    if wrong.size:
+        row = int(wrong[0])
+        raise InputError(
+            f"{source.name} {rows.where(row)}, column {column}: {values[row]}; expected 1, a request a row"
+        )

@@ -7,7 +7,7 @@ the same conversions.
 
 from __future__ import annotations
 
-__all__ = ["Column", "Kind", "read_columns", "row_number"]
+__all__ = ["Column", "Kind", "first_fields", "read_columns", "row_number"]
 
 import csv
 from collections.abc import Iterator
@@ -72,6 +72,13 @@ def row_number(source: Source, header: Header, record: int) -> int:
         if number == record:
             return line
     return header.line + 1 + record
+
+
+def first_fields(source: Source, header: Header) -> list[str]:
+    """Return the fields of the first data row without surrounding spaces; [] when there is none."""
+    for _, record in _records(source, header):
+        return [field.strip() for field in record]
+    return []
 
 
 def _batches(source: Source, header: Header, columns: list[Column]) -> Iterator[list[pa.Array]]:

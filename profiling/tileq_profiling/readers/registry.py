@@ -9,7 +9,24 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from tileq_profiling.readers import azure, vidur
+from tileq_profiling.readers import (
+    aiperf,
+    azure,
+    burstgpt,
+    burstgpt_replay,
+    generic,
+    guidellm,
+    llmservingsim,
+    prefix_traces,
+    run_json,
+    servegen,
+    serving_csv,
+    sglang_bench,
+    splitwise,
+    text_json,
+    vidur,
+    vllm_bench,
+)
 from tileq_profiling.readers.base import Options, Reader
 from tileq_profiling.readers.build import Zeros
 from tileq_profiling.readers.source import Source
@@ -19,12 +36,26 @@ from tileq_theory.errors import InputError, near_matches
 READERS: tuple[Reader, ...] = (
     *azure.READERS,
     *vidur.READERS,
+    *burstgpt.READERS,
+    *burstgpt_replay.READERS,
+    *prefix_traces.READERS,
+    *servegen.READERS,
+    *llmservingsim.READERS,
+    *splitwise.READERS,
+    *serving_csv.READERS,
+    *vllm_bench.READERS,
+    *sglang_bench.READERS,
+    *run_json.READERS,
+    *guidellm.READERS,
+    *aiperf.READERS,
+    *text_json.READERS,
+    *generic.READERS,
 )
 
 
 def reader_names() -> dict[str, str]:
     """Return every format that `read_trace` knows, with one line about each."""
-    return {reader.name: reader.summary for reader in READERS}
+    return {reader.name: reader.summary for reader in READERS if reader.reads}
 
 
 def read_trace(
@@ -34,6 +65,7 @@ def read_trace(
     zeros: Zeros | None = None,
     run: int | None = None,
     count_tokens: Callable[[str], int] | None = None,
+    chars_per_token: float | None = None,
 ) -> Trace:
     """Return the requests recorded in a file, whatever tool wrote it.
 
@@ -50,13 +82,15 @@ def read_trace(
         Which run, from 1, of a file that holds several.
     count_tokens
         Tokenizer for files that hold text (ShareGPT): text -> number of tokens.
+    chars_per_token
+        For files whose output length is in characters (BurstGPT replays).
 
     Raises
     ------
     InputError
         The file cannot be read, is of no known format, or has a row that is not right (row and field are named).
     """
-    options = Options(zeros, run, count_tokens)
+    options = Options(zeros, run, count_tokens, chars_per_token)
     try:
         source = Source(path)
         return _choose(source, format).read(source, options)

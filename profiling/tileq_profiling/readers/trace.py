@@ -98,6 +98,17 @@ class Trace:
     blocks: PrefixBlocks | None = None
     labels: tuple[Label, ...] = ()
 
+    def __post_init__(self) -> None:
+        count = self.prompt_tokens.size
+        arrays = [self.output_tokens, *(label.codes for label in self.labels)]
+        arrays += [] if self.arrival_s is None else [self.arrival_s]
+        if not count or any(array.size != count for array in arrays):
+            raise InputError(f"{self.source}: {count} prompt lengths; expected one entry a request in every column")
+        if min(self.prompt_tokens.min(), self.output_tokens.min()) < 1:
+            raise InputError(f"{self.source}: a length below 1; expected whole numbers of tokens")
+        if self.arrival_s is not None and not (self.arrival_s[0] == 0 and np.all(np.diff(self.arrival_s) >= 0)):
+            raise InputError(f"{self.source}: arrivals out of order; expected seconds from the first, never falling")
+
     @property
     def count(self) -> int:
         """Number of requests."""

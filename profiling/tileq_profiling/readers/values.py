@@ -15,7 +15,7 @@ MAX_TIME = 1 << 63
 
 WHOLE = f"expected a whole number of tokens, at most {MAX_TOKENS}"
 TIME = "expected a finite number that is 0 or more"
-_DECIMAL = re.compile(r"-?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_DECIMAL = re.compile(r"-?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
 
 
 class BadValueError(ValueError):
