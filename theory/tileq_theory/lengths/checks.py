@@ -27,7 +27,7 @@ from tileq_theory.errors import InputError, positive_int
 Numbers: TypeAlias = ArrayLike | Sequence[Any]  # tuples too, which numpy's own alias leaves out at run time
 
 LARGEST_TOKENS = 2**52  # beyond it a float no longer holds every whole number
-_FSUM_SIZE = 4096
+_FSUM_SIZE = 256
 
 
 def token_count(name: str, value: float) -> int:
