@@ -25,9 +25,9 @@ from tileq_engine.capacity_search_criteria import Criterion
 from tileq_engine.experiment_parallel import run_tasks
 from tileq_engine.experiment_streams import Streams
 from tileq_engine.intervals import BATCHES, Interval, batch_means_interval, student_interval
-from tileq_engine.run import PS_PER_S, Run
+from tileq_engine.run import PS_PER_S, REJECT_REASONS, Run
 from tileq_engine.run_raw import run_from_raw
-from tileq_theory.errors import InputError, positive, positive_int
+from tileq_theory.errors import InputError, nonnegative, positive, positive_int
 
 MOST_DOUBLINGS = 40
 _PROBES = (1.05, 1.2)
@@ -87,23 +87,40 @@ class CapacityResult:
 class _Search:
     """State of one replication: its evaluations so far, each rate simulated once."""
 
-    margin: Callable[[float], float]
+    simulate: Callable[[float], Run]
+    criterion: Criterion
     tolerance: float
     most_runs: int
+    allowed_rejections: float
     tried: dict[float, float] = field(default_factory=dict)
     order: list[float] = field(default_factory=list)
+    verdicts: dict[float, str] = field(default_factory=dict)
+    rejections: str = ""
+    hopeless: bool = False
+
+    def margin(self, rate: float) -> float:
+        """Simulate `rate` and return the criterion's margin, inf when too many requests were rejected."""
+        run = self.simulate(rate)
+        self.verdicts[rate] = run.verdict().verdict if run.count else ""
+        if run.rejected_share > self.allowed_rejections:
+            reasons = run.rejections()
+            self.rejections = ", ".join(f"{count} of {run.count} {reason}" for reason, count in reasons.items())
+            # who is too long for the settings is rejected at every rate: no use in trying others
+            self.hopeless = REJECT_REASONS[-1] not in reasons
+            return math.inf
+        return float(self.criterion(run))
 
     def met(self, rate: float) -> bool:
         """Return whether the criterion holds at `rate`, simulating it if that was not done."""
         if rate not in self.tried:
-            self.tried[rate] = float(self.margin(rate))
+            self.tried[rate] = self.margin(rate)
             self.order.append(rate)
         return self.tried[rate] <= 0.0
 
     @property
     def spent(self) -> bool:
-        """Whether the allowance of simulations is used up."""
-        return len(self.order) >= self.most_runs
+        """Whether the allowance of simulations is used up, or more of them can change nothing."""
+        return self.hopeless or len(self.order) >= self.most_runs
 
     def bracket(self, start: float) -> tuple[float, float]:
         """Return (rate that met, rate that missed) around `start` by doubling or halving; 0 or inf where none."""
@@ -156,14 +173,32 @@ def _as_run(result: Any) -> Run:
     return result if isinstance(result, Run) else run_from_raw(result)
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one replication's search found."""
+
+    bracket: tuple[float, float]
+    tried: tuple[tuple[float, float], ...]
+    violations: int
+    verdict: str
+    rejections: str
+
+
 def _one_search(
-    simulate: RateSimulation, criterion: Criterion, start: float, tolerance: float, most_runs: int, streams: Streams
-) -> tuple[tuple[float, float], list[tuple[float, float]], int]:
-    search = _Search(lambda rate: criterion(_as_run(simulate(rate, streams))), tolerance, most_runs)
+    simulate: RateSimulation,
+    criterion: Criterion,
+    start: float,
+    tolerance: float,
+    most_runs: int,
+    allowed_rejections: float,
+    streams: Streams,
+) -> _Found:
+    search = _Search(lambda rate: _as_run(simulate(rate, streams)), criterion, tolerance, most_runs, allowed_rejections)
     low, high = search.bracket(start)
     if low > 0.0 and math.isfinite(high):
         low, high = search.probe(*search.narrow(low, high))
-    return (low, high), [(rate, search.tried[rate]) for rate in search.order], search.violations()
+    tried = tuple((rate, search.tried[rate]) for rate in search.order)
+    return _Found((low, high), tried, search.violations(), search.verdicts.get(low, ""), search.rejections)
 
 
 def _interval(brackets: list[tuple[float, float]], level: float) -> Interval:
@@ -186,6 +221,7 @@ def capacity_search(
     seed: int = 0,
     level: float = 0.95,
     most_runs: int = 60,
+    allowed_rejections: float = 0.0,
     backend: str = "joblib",
     workers: int | None = None,
     progress: bool | None = None,
@@ -204,6 +240,9 @@ def capacity_search(
         Relative width of the final bracket.
     most_runs
         Simulations allowed in each replication; when they are used up the bracket stays as it is and a note says so.
+    allowed_rejections
+        Largest share of rejected requests with which a run may meet the criterion: times cover the accepted ones
+        only, so a policy that turns requests away would look the better for it.
 
     Raises
     ------
@@ -214,40 +253,46 @@ def capacity_search(
     if most_runs < 4:
         raise InputError(f"most_runs is {most_runs!r}; expected 4 or more simulations in each replication")
     streams = [Streams(seed, r) for r in range(positive_int("replications", replications))]
-    task = partial(_one_search, simulate, criterion, start, width, most_runs)
+    allowed = nonnegative("allowed_rejections", allowed_rejections)
+    task = partial(_one_search, simulate, criterion, start, width, most_runs, allowed)
     found = run_tasks(task, streams, backend=backend, workers=workers, progress=progress, title="capacity")
-    brackets = [bracket for bracket, _, _ in found]
-    history = tuple((r, rate, margin) for r, (_, tried, _) in enumerate(found) for rate, margin in tried)
-    violations = sum(count for _, _, count in found)
+    brackets = [item.bracket for item in found]
+    history = tuple((r, rate, margin) for r, item in enumerate(found) for rate, margin in item.tried)
     lows = [low for low, _ in brackets]
     return CapacityResult(
         rate_per_s=math.fsum(lows) / len(lows),
         interval=_interval(brackets, level),
         brackets=tuple(brackets),
         runs=len(history),
-        violations=violations,
+        violations=sum(item.violations for item in found),
         criterion=criterion.describe(),
         history=history,
-        notes=tuple(_notes(brackets, violations, [len(tried) for _, tried, _ in found], width, most_runs)),
+        notes=tuple(_notes(found, width, most_runs)),
     )
 
 
-def _notes(brackets: list[tuple[float, float]], violations: int, runs: list[int], width: float, most: int) -> list[str]:
-    found = []
+def _notes(found: list[_Found], width: float, most: int) -> list[str]:
+    notes, brackets, total = [], [item.bracket for item in found], len(found)
+    rejections = next((item.rejections for item in found if item.rejections), "")
+    if rejections:
+        notes.append(f"rates that reject requests do not count as meeting the objective; rejected: {rejections}")
     if any(low == 0.0 for low, _ in brackets):
-        found.append(
-            "no rate tried met the objective in some replication: it counts as 0 there; the limit may be out of reach"
-        )
+        notes.append("no rate tried met the objective in some replication, which counts as 0: it may be out of reach")
     if any(math.isinf(high) for _, high in brackets):
-        found.append("every rate tried met the objective in some replication: the capacity is above the rate given")
+        notes.append("every rate tried met the objective in some replication: the capacity is above the rate given")
+    violations = sum(item.violations for item in found)
     if violations:
-        found.append(
-            f"{violations} rates missed the objective although a higher one met it; the largest that met it is given"
+        notes.append(f"{violations} rates missed the objective although a higher one met it; the largest is given")
+    unsettled = sum(item.verdict in ("unstable", "undecided") for item in found if item.bracket[0] > 0)
+    if unsettled:
+        notes.append(
+            f"at the rate found the run is not known to be stable in {unsettled} of {total} replications: longer runs may "
+            "give a lower capacity"
         )
-    open_ended = [high > low * (1 + width) for low, high in brackets if low > 0 and math.isfinite(high)]
-    if any(open_ended) and max(runs) >= most:
-        found.append(f"the allowance of {most} runs ended the search before the bracket was within {width:.2%}")
-    return found
+    wide = any(high > low * (1 + width) for low, high in brackets if low > 0 and math.isfinite(high))
+    if wide and max(len(item.tried) for item in found) >= most:
+        notes.append(f"the allowance of {most} runs ended the search before the bracket was within {width:.2%}")
+    return notes
 
 
 def saturated_throughput(run: Run, level: float = 0.95) -> Interval:
@@ -270,9 +315,7 @@ def saturated_throughput(run: Run, level: float = 0.95) -> Interval:
     end = int(admit.max()) if not bool((admit < 0).any()) else run.info.end_ps
     waited = (admit < 0) | (admit > table["arrival_ps"])
     if float(waited[finish.size // 10 :].mean()) < 0.8 or end <= begin:
-        raise InputError(
-            "the server was not saturated: requests hardly waited; offer a higher rate, or more requests at once"
-        )
+        raise InputError("the server was not saturated: requests hardly waited; offer a higher rate, or all at once")
     edges = np.linspace(begin, end, 5 * BATCHES + 1)
     counts = np.histogram(finish, bins=edges)[0].astype(float)
     return batch_means_interval(counts * (5 * BATCHES) / ((end - begin) / PS_PER_S), level)

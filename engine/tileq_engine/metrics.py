@@ -23,7 +23,7 @@ from tileq_engine.metrics_requests import e2e_ps, observed_ps, tpot_ps, ttft_ps
 from tileq_engine.metrics_slo import SloReport, slo_report
 from tileq_engine.metrics_system import run_intervals, run_warnings, system_metrics
 from tileq_engine.metrics_window import MeasureWindow, measure_window
-from tileq_engine.run import FINISHED, PS_PER_S, Run
+from tileq_engine.run import FINISHED, PS_PER_S, REJECTED, Run
 from tileq_engine.verdict import StabilityVerdict
 from tileq_theory.errors import InputError
 
@@ -134,8 +134,15 @@ def group_metrics(
         e2e_s=spread_of(*observed_ps(run, e2e_ps(run), members)),
         measured=int(members.sum()),
         throughput_per_s=left / window.seconds if window.seconds > 0 else math.nan,
-        slo=slo_report(run, members, gaps, window.seconds, first),
+        slo=slo_report(run, members, gaps, window.seconds, first, 0 if slai else _rejected(run, window, group)),
     )
+
+
+def _rejected(run: Run, window: MeasureWindow, group: Bool[np.ndarray, "request"]) -> int:
+    """Return how many requests of the group were rejected inside the window."""
+    arrival = run.requests["arrival_ps"]
+    inside = (arrival >= window.start_ps) & (arrival <= window.end_ps)
+    return int((inside & group & (run.requests["status"] == REJECTED)).sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,8 +1,9 @@
 r"""SLO attainment and goodput of a group of measured requests.
 
 A request attains its objective when TTFT, every single gap between its tokens (its largest gap) and E2E are within the
-limits of its tier. Attainment is over all measured requests: one that never got so far counts as a miss, which makes
-the share a lower bound. Goodput = requests that attain everything, per second of the window.
+limits of its tier. Attainment is over all measured requests and those rejected meanwhile: one that never got so far
+counts as a miss, which makes the share a lower bound. Goodput = requests that attain everything, per second of the
+window.
 """
 
 from __future__ import annotations
@@ -60,9 +61,13 @@ def slo_report(
     gaps: GapDistribution,
     seconds: float,
     first_ps: Int[np.ndarray, "request"],
+    rejected: int = 0,
 ) -> SloReport:
-    """Return the attainment of `members`; `first_ps` is their TTFT under the convention in use."""
-    total = int(members.sum())
+    """Return the attainment of `members` and of `rejected` more that attain nothing.
+
+    `first_ps` is their TTFT under the convention in use.
+    """
+    total = int(members.sum()) + rejected
     if not total:
         return SloReport(math.nan, math.nan, math.nan, math.nan, 0.0 if seconds > 0 else math.nan, None)
     tbt_limit = tbt_limit_ps(run)

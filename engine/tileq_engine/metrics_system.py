@@ -96,6 +96,7 @@ def system_metrics(run: Run, window: MeasureWindow) -> dict[str, Any]:
             "accepted": int(run.accepted.sum()),
             "finished": run.finished,
             "rejected": run.rejected,
+            "rejected_share": run.rejected_share,
             "preempted": int((table["preemptions"] > 0).sum()),
         },
         "preemptions": int(table["preemptions"].sum()),
@@ -162,7 +163,8 @@ def run_warnings(
             "a first token) when the run ended; their age stands in, so TTFT and E2E are lower bounds"
         )
     if run.rejected:
-        found.append(f"{run.rejected} of {run.count} requests were rejected; times cover the accepted ones")
+        why = ", ".join(f"{count} {reason}" for reason, count in run.rejections().items())
+        found.append(f"{run.rejected} of {run.count} requests were rejected ({why}); times cover the accepted ones")
     if window.measured_requests < FEW_REQUESTS:
         found.append(
             f"only {window.measured_requests} requests measured; p99 rests on {window.measured_requests // 100} of them"

@@ -33,7 +33,8 @@ def _panel(axes: Any, sweep: Sweep, path: str, workload: str | None, level: floa
         if not points:
             continue
         rates, values = [r for r, _ in points], [i.estimate for _, i in points]
-        axes.plot(rates, values, label=policy, **{**style, "marker": ""})
+        axes.plot(rates, values, **{**style, "marker": ""})
+        axes.plot([], [], label=policy, **style)
         for rate, interval in points:
             unstable = all(d["stable"] == "unstable" for d in sweep.at(policy, rate, workload))
             face = "white" if unstable else style["color"]
@@ -70,7 +71,7 @@ def plot_rates(
     if not statistics:
         raise InputError("plot_rates of no statistics; expected at least one path such as 'ttft_s.p99'")
     with styled():
-        figure = new_figure(3.6 * len(statistics), 3.2)
+        figure = new_figure(3.6 * len(statistics), 3.4)
         panels = figure.subplots(1, len(statistics), squeeze=False)[0]
         for axes, path in zip(panels, statistics, strict=True):
             _panel(axes, sweep, path, workload, level)
@@ -88,6 +89,8 @@ def plot_rates(
                 )
             axes.set_xlabel("arrival rate [requests/s]")
             axes.set_ylabel(_label(path))
-        panels[0].legend()
+        figure.legend(
+            *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=min(len(sweep.policies), 6)
+        )
         figure.suptitle(title or f"{len(sweep.policies)} policies, {level:.0%} bands; hollow: unstable", fontsize=10)
         return figure

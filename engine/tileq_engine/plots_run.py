@@ -143,6 +143,8 @@ def plot_gantt(run: Run, *, first: int = 0, count: int = 40, trace: Any = None) 
                 axes.plot(
                     [run.requests["arrival_ps"][i] / PS_PER_S for i in rows], rows, marker, color="black", label=words
                 )
+        if trace is not None:
+            axes.barh([np.nan], [0], color=GREYS["decode"], alpha=0.25, label="admitted, not in the batch")
         for phase in ("waiting", "prefill", "decode"):
             axes.barh(
                 [np.nan], [0], color=GREYS[phase], edgecolor="black", linewidth=0.4, label=phase, hatch=_HATCH[phase]
@@ -158,10 +160,10 @@ def plot_gantt(run: Run, *, first: int = 0, count: int = 40, trace: Any = None) 
 _HATCH = {"waiting": "", "prefill": "////", "decode": ""}
 
 
-def _bar(axes: Any, row: int, begin_ps: int, end_ps: int, phase: str, *, alpha: float = 1.0) -> None:
+def _bar(axes: Any, row: int, begin_ps: int, end_ps: int, phase: str, *, alpha: float = 1.0, edge: float = 0.3) -> None:
     axes.barh(
         row, (end_ps - begin_ps) / PS_PER_S, left=begin_ps / PS_PER_S, height=0.72, color=GREYS[phase], alpha=alpha,
-        edgecolor="black", linewidth=0.3, hatch=_HATCH[phase],
+        edgecolor="black", linewidth=edge, hatch=_HATCH[phase],
     )  # fmt: skip
 
 
@@ -169,4 +171,5 @@ def _trace_bars(axes: Any, trace: Any, chosen: set[int]) -> None:
     columns = (trace.request, trace.start_ps, trace.duration_ps, trace.prefill_tokens)
     for request, start, duration, prefill in zip(*(c.tolist() for c in columns), strict=True):
         if request in chosen:
-            _bar(axes, request, start, start + duration, "prefill" if prefill else "decode")
+            # no edges: hundreds of short bars would drown in them
+            _bar(axes, request, start, start + duration, "prefill" if prefill else "decode", edge=0.0)

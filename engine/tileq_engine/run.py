@@ -12,8 +12,10 @@ from __future__ import annotations
 __all__ = [
     "FINISHED",
     "FUTURE",
+    "NEVER_FITS",
     "PS_PER_S",
     "REJECTED",
+    "REJECT_REASONS",
     "REQUEST_FIELDS",
     "RUNNING",
     "SAMPLE_FIELDS",
@@ -43,6 +45,15 @@ if TYPE_CHECKING:
 
 PS_PER_S = 10**12
 FUTURE, WAITING, RUNNING, FINISHED, REJECTED = 0, 1, 2, 3, 4
+# why a request was rejected; 1 to 3 depend on the request and the settings alone, not on the load
+REJECT_REASONS = (
+    "none",
+    "longer than max_model_tokens",
+    "larger than the KV cache",
+    "longer than the token budget of a policy that takes whole prompts",
+    "system full",
+)
+NEVER_FITS = 3
 STATUS_NAMES = ("future", "waiting", "running", "finished", "rejected")
 REQUEST_FIELDS = (
     "request_id",
@@ -248,6 +259,18 @@ class Run:
     def rejected(self) -> int:
         """Number of requests rejected."""
         return int((self.requests["status"] == REJECTED).sum())
+
+    @property
+    def rejected_share(self) -> float:
+        """Share of the requests that arrived and were rejected (0 when none arrived)."""
+        arrived = int((self.requests["status"] != FUTURE).sum())
+        return self.rejected / arrived if arrived else 0.0
+
+    def rejections(self) -> dict[str, int]:
+        """Return how many requests were rejected for each reason that occurred."""
+        reasons = self.requests["reject_reason"][self.requests["status"] == REJECTED]
+        known = np.clip(reasons, 0, len(REJECT_REASONS) - 1)
+        return {REJECT_REASONS[int(r)]: int((known == r).sum()) for r in np.unique(known)}
 
     @property
     def accepted(self) -> Bool[np.ndarray, "request"]:

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 __all__ = ["cumulative_at", "queue_path", "run_verdict", "time_average", "work_path"]
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from tileq_engine.run import PS_PER_S
+from tileq_engine.run import NEVER_FITS, PS_PER_S, REJECTED
 from tileq_engine.verdict import GRID_POINTS, StabilityVerdict, stability_verdict
 from tileq_theory.errors import InputError
 
@@ -87,7 +88,10 @@ def work_path(run: Run, grid_ps: Int[np.ndarray, "t"]) -> Float[np.ndarray, "t"]
     prompt, output = table["prompt_tokens"].astype(float), table["output_tokens"].astype(float)
     late = 1.0 if run.info.token_convention == "engine" else 0.0  # the last chunk emits the first token
     decode = np.maximum(output - late, 0.0)
-    prefilled, finished = table["prefill_end_ps"] >= 0, table["finish_ps"] >= 0
+    finished = table["finish_ps"] >= 0
+    # an executor that does not report the end of a prefill: all of the request is done when it finishes
+    prefill_end = np.where(table["prefill_end_ps"] >= 0, table["prefill_end_ps"], table["finish_ps"])
+    prefilled = prefill_end >= 0
     done = np.where(finished, decode, np.clip(table["tokens_done"] - late, 0.0, decode))
 
     arrived_work = np.concatenate([[0.0], np.cumsum(prompt + decode)])
@@ -97,8 +101,8 @@ def work_path(run: Run, grid_ps: Int[np.ndarray, "t"]) -> Float[np.ndarray, "t"]
     last = np.where(finished, table["finish_ps"], max(end, 0))
     grid_s = grid / PS_PER_S
     for mask, begin, finish, amount in (
-        (prefilled, start, table["prefill_end_ps"], prompt),
-        (prefilled, table["prefill_end_ps"], last, done),
+        (prefilled, start, prefill_end, prompt),
+        (prefilled, prefill_end, last, done),
     ):
         served += _ramps(begin[mask] / PS_PER_S, finish[mask] / PS_PER_S, amount[mask], grid_s)
     return np.maximum(arrived - served, 0.0)
@@ -108,6 +112,8 @@ def run_verdict(run: Run, **options: Any) -> StabilityVerdict:
     """Judge the second half of the time in which requests arrived; options as in `verdict.stability_verdict`.
 
     The half ends with the last arrival (or with the run, if that is earlier): what follows is draining, not stability.
+    Requests that no iteration of the policy can hold make the verdict "unstable" (the published whole-prompt policies
+    would wait for them for ever); other rejections leave a verdict on the accepted work.
     """
     if not run.count:
         raise InputError("the run has no requests, so there is no stability to judge")
@@ -125,7 +131,7 @@ def run_verdict(run: Run, **options: Any) -> StabilityVerdict:
     late = 1 if run.info.token_convention == "engine" else 0
     inside = (table["arrival_ps"] >= middle) & (table["arrival_ps"] <= last)
     work = int(table["prompt_tokens"][inside].sum() + np.maximum(table["output_tokens"][inside] - late, 0).sum())
-    return stability_verdict(
+    answer = stability_verdict(
         work_path(run, grid),
         step_s,
         arriving_work_per_s=work / ((last - middle) / PS_PER_S),
@@ -133,3 +139,11 @@ def run_verdict(run: Run, **options: Any) -> StabilityVerdict:
         stopped_by_backlog=stopped,
         **options,
     )
+    never = int((run.requests["reject_reason"][run.requests["status"] == REJECTED] == NEVER_FITS).sum())
+    if not never or answer.verdict == "unstable":
+        return answer
+    reason = (
+        f"{never} requests are longer than the token budget and can never be served: a queue that kept them would grow "
+        "for ever; raise the token budget"
+    )
+    return replace(answer, verdict="unstable", reason=reason)

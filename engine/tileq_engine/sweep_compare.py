@@ -35,6 +35,7 @@ COLUMNS = (
     ("throughput_per_s", "throughput_per_s"),
     ("goodput_per_s", "goodput_per_s"),
     ("slo_attainment", "slo_attainment.all"),
+    ("rejected_share", "requests.rejected_share"),
 )
 _COMPARED = ("ttft_s.p50", "ttft_s.p99", "tbt_s.p99", "e2e_s.mean")
 
@@ -67,7 +68,7 @@ class Comparison:
         """Return the rows as aligned text; times in seconds."""
         rows = self.rows()
         names = [name for name in rows[0] if name != "workload" or len(self.sweep.workloads) > 1]
-        names = [name for name in names if any(row[name] is not None for row in rows)]
+        names = [n for n in names if any(row[n] is not None and (n, row[n]) != ("rejected_share", 0.0) for row in rows)]
         cells = [names, *([_cell(row[name]) for name in names] for row in rows)]
         widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
         return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in cells)

@@ -12,7 +12,7 @@ import pytest
 from tileq_engine.capacity_search import capacity_search, saturated_throughput
 from tileq_engine.capacity_search_criteria import Criterion, SlaiCriterion, Stable, Within, all_of
 from tileq_engine.experiment_streams import Streams
-from tileq_engine.run import PS_PER_S, Run, RunInfo, Slo
+from tileq_engine.run import FINISHED, PS_PER_S, REJECTED, Run, RunInfo, Slo
 from tileq_engine.run_raw import request_table, sample_table
 from tileq_theory.errors import InputError
 
@@ -105,6 +105,53 @@ def test_any_capacity_is_found_from_any_start(capacity: float, shape: str) -> No
     assert answer.runs < 45 and not answer.violations and not answer.notes
 
 
+def rejecting(reason: int, share_at: Callable[[float], float]) -> Callable[[float, Streams], Run]:
+    """A run of 100 requests of which a share, a function of the rate, is rejected for `reason`."""
+
+    def simulate(rate: float, streams: Streams) -> Run:
+        turned_away = np.arange(100) < 100 * share_at(rate)
+        moment = np.arange(100) * PS_PER_S
+        served = np.where(turned_away, -1, moment + 1)
+        table = request_table(
+            {
+                "arrival_ps": moment,
+                "finish_ps": served,
+                "prompt_tokens": np.ones(100),
+                "output_tokens": np.ones(100),
+                "status": np.where(turned_away, REJECTED, FINISHED),
+                "reject_reason": np.where(turned_away, reason, 0),
+            }
+        )
+        return Run(table, sample_table(), (), {}, RunInfo("x", 100 * PS_PER_S, rate_per_s=rate))
+
+    return simulate
+
+
+def test_turning_requests_away_does_not_meet_an_objective() -> None:
+    # an empty house is quick to serve: everything is met, but from rate 5 on a tenth is turned away
+    def turns_away(rate: float) -> float:
+        return 0.1 if rate > 5.0 else 0.0
+
+    quick = Stated(lambda rate: rate / 9.0 - 1.0)
+    options: dict[str, Any] = {"replications": 1, "backend": "serial"}
+    full = capacity_search(rejecting(4, turns_away), quick, **options)
+    assert full.rate_per_s == pytest.approx(5.0, rel=0.01) and "system full" in full.notes[0]
+    allowed = capacity_search(rejecting(4, turns_away), quick, allowed_rejections=0.2, **options)
+    assert allowed.rate_per_s == pytest.approx(9.0, rel=0.01)
+
+
+def test_requests_that_never_fit_end_the_search_at_once() -> None:
+    answer = capacity_search(
+        rejecting(3, lambda rate: 0.5), Stated(lambda rate: -1.0), replications=1, backend="serial"
+    )
+    assert answer.rate_per_s == 0.0 and answer.runs == 1
+    assert "50 of 100 longer than the token budget" in answer.notes[0]
+    run = rejecting(3, lambda rate: 0.5)(1.0, Streams(0))
+    verdict = run.verdict()
+    assert verdict.verdict == "unstable" and "never be served" in verdict.reason
+    assert run.to_dict()["slo_attainment"]["all"] == pytest.approx(0.5)
+
+
 def test_secant_steps_save_runs() -> None:
     smooth = find(lambda rate: (rate / 7.3) ** 3 - 1, tolerance=1e-4)
     step = find(lambda rate: 1.0 if rate > 7.3 else -1.0, tolerance=1e-4)
@@ -125,7 +172,7 @@ def test_an_objective_out_of_reach_or_without_limit_is_said() -> None:
     assert math.isinf(always.brackets[0][1]) and "above the rate given" in always.notes[0]
     assert always.to_dict()["brackets_per_s"][0][1] is None
     short = find(lambda rate: 1.0 if rate > 0.77 else -1.0, tolerance=1e-9, most_runs=12)
-    assert short.runs == 12 and "allowance" in short.notes[0]
+    assert short.runs == 12 and "allowance" in short.notes[-1]
 
 
 def test_criteria_combine_and_describe_themselves(queue: Callable[[float, Streams], Run]) -> None:

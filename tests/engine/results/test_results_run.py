@@ -197,7 +197,8 @@ def test_rejected_requests_are_counted_and_not_measured() -> None:
     )
     gaps = (GapGroup(0, 0, GapPairs.of(np.array([PS_PER_S, PS_PER_S]))),)
     answer = Run(table, sample_table(), gaps, {}, RunInfo("x", 4 * PS_PER_S)).to_dict("none")
-    assert answer["requests"] | {"preempted": 0} == {
+    assert answer["requests"] == {
+        "rejected_share": 1 / 3,
         "offered": 3,
         "accepted": 2,
         "finished": 2,
