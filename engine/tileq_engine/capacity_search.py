@@ -1,4 +1,4 @@
-r"""Capacity by simulation: the largest rate that meets an objective, and the throughput of a saturated server.
+r"""Capacity by simulation: the largest rate that meets an objective.
 
 `capacity_search` looks for the largest rate at which a criterion holds (`capacity_search_criteria`). Each replication
 keeps one random stream for every rate it tries (common random numbers: the same requests on another clock), so its
@@ -11,26 +11,22 @@ interval; a single one gives its bracket.
 
 from __future__ import annotations
 
-__all__ = ["CapacityResult", "capacity_search", "saturated_throughput"]
+__all__ = ["CapacityResult", "RateSimulation", "capacity_search"]
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
+from tileq_engine.capacity_search_bracket import BracketSearch
 from tileq_engine.capacity_search_criteria import Criterion
 from tileq_engine.experiment_parallel import run_tasks
 from tileq_engine.experiment_streams import Streams
-from tileq_engine.intervals import BATCHES, Interval, batch_means_interval, student_interval
-from tileq_engine.run import PS_PER_S, REJECT_REASONS, Run
+from tileq_engine.intervals import Interval, student_interval
+from tileq_engine.run import Run
 from tileq_engine.run_raw import run_from_raw
 from tileq_theory.errors import InputError, nonnegative, positive, positive_int
-
-MOST_DOUBLINGS = 40
-_PROBES = (1.05, 1.2)
 
 RateSimulation = Callable[[float, Streams], Any]
 
@@ -83,92 +79,6 @@ class CapacityResult:
         }
 
 
-@dataclass(slots=True)
-class _Search:
-    """State of one replication: its evaluations so far, each rate simulated once."""
-
-    simulate: Callable[[float], Run]
-    criterion: Criterion
-    tolerance: float
-    most_runs: int
-    allowed_rejections: float
-    tried: dict[float, float] = field(default_factory=dict)
-    order: list[float] = field(default_factory=list)
-    verdicts: dict[float, str] = field(default_factory=dict)
-    rejections: str = ""
-    hopeless: bool = False
-
-    def margin(self, rate: float) -> float:
-        """Simulate `rate` and return the criterion's margin, inf when too many requests were rejected."""
-        run = self.simulate(rate)
-        self.verdicts[rate] = run.verdict().verdict if run.count else ""
-        if run.rejected_share > self.allowed_rejections:
-            reasons = run.rejections()
-            self.rejections = ", ".join(f"{count} of {run.count} {reason}" for reason, count in reasons.items())
-            # who is too long for the settings is rejected at every rate: no use in trying others
-            self.hopeless = REJECT_REASONS[-1] not in reasons
-            return math.inf
-        return float(self.criterion(run))
-
-    def met(self, rate: float) -> bool:
-        """Return whether the criterion holds at `rate`, simulating it if that was not done."""
-        if rate not in self.tried:
-            self.tried[rate] = self.margin(rate)
-            self.order.append(rate)
-        return self.tried[rate] <= 0.0
-
-    @property
-    def spent(self) -> bool:
-        """Whether the allowance of simulations is used up, or more of them can change nothing."""
-        return self.hopeless or len(self.order) >= self.most_runs
-
-    def bracket(self, start: float) -> tuple[float, float]:
-        """Return (rate that met, rate that missed) around `start` by doubling or halving; 0 or inf where none."""
-        rate, step = start, 2.0 if self.met(start) else 0.5
-        for _ in range(MOST_DOUBLINGS):
-            if self.spent:
-                break
-            following = rate * step
-            if self.met(following) != (step > 1):
-                return (rate, following) if step > 1 else (following, rate)
-            rate = following
-        return (rate, math.inf) if step > 1 else (0.0, rate)
-
-    def narrow(self, low: float, high: float) -> tuple[float, float]:
-        """Shrink a bracket to the tolerance: secant in log rate inside the middle four fifths, then the middle."""
-        by_secant = True
-        while high > low * (1.0 + self.tolerance) and not self.spent:
-            left, right = math.log(low), math.log(high)
-            middle = 0.5 * (left + right)
-            one, two = self.tried[low], self.tried[high]
-            if by_secant and math.isfinite(one) and math.isfinite(two) and two > one:
-                tenth = 0.1 * (right - left)
-                middle = min(max(left - one * (right - left) / (two - one), left + tenth), right - tenth)
-            by_secant = not by_secant
-            rate = math.exp(middle)
-            low, high = (rate, high) if self.met(rate) else (low, rate)
-        return low, high
-
-    def probe(self, low: float, high: float) -> tuple[float, float]:
-        """Try rates beyond the bracket; return it, or a higher one when the criterion holds above."""
-        for factor in _PROBES:
-            if self.spent:
-                return low, high
-            self.met(low / factor)
-            if self.met(high * factor):
-                above = [r for r, m in self.tried.items() if r > high * factor and m > 0.0]
-                met, missed = high * factor, min(above, default=math.inf)
-                if math.isinf(missed):
-                    met, missed = self.bracket(met)
-                return (met, missed) if math.isinf(missed) else self.probe(*self.narrow(met, missed))
-        return low, high
-
-    def violations(self) -> int:
-        """Return how many rates missed the criterion although a higher one met it."""
-        best = max((r for r, m in self.tried.items() if m <= 0.0), default=0.0)
-        return sum(1 for r, m in self.tried.items() if m > 0.0 and r < best)
-
-
 def _as_run(result: Any) -> Run:
     return result if isinstance(result, Run) else run_from_raw(result)
 
@@ -193,7 +103,9 @@ def _one_search(
     allowed_rejections: float,
     streams: Streams,
 ) -> _Found:
-    search = _Search(lambda rate: _as_run(simulate(rate, streams)), criterion, tolerance, most_runs, allowed_rejections)
+    search = BracketSearch(
+        lambda rate: _as_run(simulate(rate, streams)), criterion, tolerance, most_runs, allowed_rejections
+    )
     low, high = search.bracket(start)
     if low > 0.0 and math.isfinite(high):
         low, high = search.probe(*search.narrow(low, high))
@@ -286,36 +198,10 @@ def _notes(found: list[_Found], width: float, most: int) -> list[str]:
     unsettled = sum(item.verdict in ("unstable", "undecided") for item in found if item.bracket[0] > 0)
     if unsettled:
         notes.append(
-            f"at the rate found the run is not known to be stable in {unsettled} of {total} replications: longer runs may "
-            "give a lower capacity"
+            f"at the rate found the run is not known to be stable in {unsettled} of {total} replications: longer runs "
+            "may give a lower capacity"
         )
     wide = any(high > low * (1 + width) for low, high in brackets if low > 0 and math.isfinite(high))
     if wide and max(len(item.tried) for item in found) >= most:
         notes.append(f"the allowance of {most} runs ended the search before the bracket was within {width:.2%}")
     return notes
-
-
-def saturated_throughput(run: Run, level: float = 0.95) -> Interval:
-    """Return the rate at which a saturated server finishes requests, with a batch-means interval (requests a second).
-
-    The run must be overloaded (requests offered faster than served, or all at once). Finishes are counted from the
-    moment a tenth of the requests has left to the moment the last one is first admitted, while work was always waiting.
-
-    Raises
-    ------
-    InputError
-        When requests stopped waiting before four fifths of them had finished being admitted, so that the server was
-        not saturated.
-    """
-    table = {name: column[run.accepted] for name, column in run.requests.items()}
-    finish, admit = np.sort(table["finish_ps"][table["finish_ps"] >= 0]), table["admit_ps"]
-    if finish.size < 10 * BATCHES:
-        raise InputError(f"{finish.size} requests finished; a saturated throughput needs {10 * BATCHES}")
-    begin = int(finish[finish.size // 10])
-    end = int(admit.max()) if not bool((admit < 0).any()) else run.info.end_ps
-    waited = (admit < 0) | (admit > table["arrival_ps"])
-    if float(waited[finish.size // 10 :].mean()) < 0.8 or end <= begin:
-        raise InputError("the server was not saturated: requests hardly waited; offer a higher rate, or all at once")
-    edges = np.linspace(begin, end, 5 * BATCHES + 1)
-    counts = np.histogram(finish, bins=edges)[0].astype(float)
-    return batch_means_interval(counts * (5 * BATCHES) / ((end - begin) / PS_PER_S), level)

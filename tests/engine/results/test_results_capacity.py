@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tileq_engine.capacity_search import capacity_search, saturated_throughput
+from tileq_engine.capacity_search import capacity_search
 from tileq_engine.capacity_search_criteria import Criterion, SlaiCriterion, Stable, Within, all_of
+from tileq_engine.capacity_search_saturated import saturated_throughput
 from tileq_engine.experiment_streams import Streams
 from tileq_engine.run import FINISHED, PS_PER_S, REJECTED, Run, RunInfo, Slo
 from tileq_engine.run_raw import request_table, sample_table
@@ -115,6 +116,7 @@ def rejecting(reason: int, share_at: Callable[[float], float]) -> Callable[[floa
         table = request_table(
             {
                 "arrival_ps": moment,
+                "first_token_ps": served,
                 "finish_ps": served,
                 "prompt_tokens": np.ones(100),
                 "output_tokens": np.ones(100),
