@@ -17,11 +17,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tileq_engine.capacity_search_bracket import BracketSearch
 from tileq_engine.capacity_search_criteria import Criterion
 from tileq_engine.experiment_parallel import run_tasks
+from tileq_engine.experiment_store import ResultStore
 from tileq_engine.experiment_streams import Streams
 from tileq_engine.intervals import Interval, student_interval
 from tileq_engine.run import Run
@@ -101,11 +103,13 @@ def _one_search(
     tolerance: float,
     most_runs: int,
     allowed_rejections: float,
+    store: ResultStore,
     streams: Streams,
 ) -> _Found:
-    search = BracketSearch(
-        lambda rate: _as_run(simulate(rate, streams)), criterion, tolerance, most_runs, allowed_rejections
-    )
+    def run_at(rate: float) -> Run:
+        return _as_run(simulate(rate, streams))
+
+    search = BracketSearch(run_at, criterion, tolerance, most_runs, allowed_rejections, store, streams.replication)
     low, high = search.bracket(start)
     if low > 0.0 and math.isfinite(high):
         low, high = search.probe(*search.narrow(low, high))
@@ -137,6 +141,8 @@ def capacity_search(
     backend: str = "joblib",
     workers: int | None = None,
     progress: bool | None = None,
+    folder: str | Path | None = None,
+    settings: Any = None,
 ) -> CapacityResult:
     """Return the largest rate at which `criterion` holds.
 
@@ -155,6 +161,9 @@ def capacity_search(
     allowed_rejections
         Largest share of rejected requests with which a run may meet the criterion: times cover the accepted ones
         only, so a policy that turns requests away would look the better for it.
+    folder, settings
+        Keep every evaluation there as it finishes and take those already there (`experiment_store`); `settings` says
+        what is simulated, and its change is an error.
 
     Raises
     ------
@@ -166,7 +175,9 @@ def capacity_search(
         raise InputError(f"most_runs is {most_runs!r}; expected 4 or more simulations in each replication")
     streams = [Streams(seed, r) for r in range(positive_int("replications", replications))]
     allowed = nonnegative("allowed_rejections", allowed_rejections)
-    task = partial(_one_search, simulate, criterion, start, width, most_runs, allowed)
+    pinned = {"criterion": criterion.describe(), "allowed_rejections": allowed, "settings": settings}
+    store = ResultStore(folder, {"kind": "capacity", "seed": seed, **pinned})
+    task = partial(_one_search, simulate, criterion, start, width, most_runs, allowed, store)
     found = run_tasks(task, streams, backend=backend, workers=workers, progress=progress, title="capacity")
     brackets = [item.bracket for item in found]
     history = tuple((r, rate, margin) for r, item in enumerate(found) for rate, margin in item.tried)

@@ -12,8 +12,10 @@ __all__ = ["BracketSearch"]
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tileq_engine.capacity_search_criteria import Criterion
+from tileq_engine.experiment_store import ResultStore
 from tileq_engine.run import REJECT_REASONS, Run
 
 MOST_DOUBLINGS = 40
@@ -29,6 +31,8 @@ class BracketSearch:
     tolerance: float
     most_runs: int
     allowed_rejections: float
+    store: ResultStore
+    replication: int
     tried: dict[float, float] = field(default_factory=dict)
     order: list[float] = field(default_factory=list)
     verdicts: dict[float, str] = field(default_factory=dict)
@@ -36,16 +40,27 @@ class BracketSearch:
     hopeless: bool = False
 
     def margin(self, rate: float) -> float:
-        """Simulate `rate` and return the criterion's margin, inf when too many requests were rejected."""
+        """Return the margin at `rate`, from the store or a simulation; inf when too many requests are rejected."""
+        point = {"replication": self.replication, "rate_per_s": rate}
+        kept = self.store.read(point)
+        if kept is None:
+            kept = self._evaluate(rate)
+            self.store.write(point, kept)
+        self.verdicts[rate] = kept["verdict"]
+        if kept["rejections"]:
+            self.rejections, self.hopeless = kept["rejections"], kept["hopeless"]
+        return float(kept["margin"])
+
+    def _evaluate(self, rate: float) -> dict[str, Any]:
         run = self.simulate(rate)
-        self.verdicts[rate] = run.verdict().verdict if run.count else ""
-        if run.rejected_share > self.allowed_rejections:
-            reasons = run.rejections()
-            self.rejections = ", ".join(f"{count} of {run.count} {reason}" for reason, count in reasons.items())
-            # who is too long for the settings is rejected at every rate: no use in trying others
-            self.hopeless = REJECT_REASONS[-1] not in reasons
-            return math.inf
-        return float(self.criterion(run))
+        verdict = run.verdict().verdict if run.count else ""
+        if run.rejected_share <= self.allowed_rejections:
+            return {"margin": repr(float(self.criterion(run))), "verdict": verdict, "rejections": "", "hopeless": False}
+        reasons = run.rejections()
+        text = ", ".join(f"{count} of {run.count} {reason}" for reason, count in reasons.items())
+        # who is too long for the settings is rejected at every rate: no use in trying others
+        hopeless = REJECT_REASONS[-1] not in reasons
+        return {"margin": "inf", "verdict": verdict, "rejections": text, "hopeless": hopeless}
 
     def met(self, rate: float) -> bool:
         """Return whether the criterion holds at `rate`, simulating it if that was not done."""

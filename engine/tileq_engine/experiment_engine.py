@@ -7,20 +7,23 @@ first tenth of the requests and the last arrival, so that TBT has neither warm-u
 
 from __future__ import annotations
 
-__all__ = ["EngineSimulation", "engine_policies"]
+__all__ = ["EngineSimulation", "engine_policies", "replicate_policy", "simulate_policy"]
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tileq_engine.experiment_streams import Streams, crn_requests
 from tileq_engine.metrics_slai import slai_arrivals_s, slai_true_rate
 from tileq_engine.run import PS_PER_S, Run, Slo
 from tileq_engine.run_raw import plain, run_from_raw
-from tileq_theory.errors import InputError
+from tileq_theory.errors import InputError, positive
 
 if TYPE_CHECKING:
     from tileq_engine.config import EngineConfig
+    from tileq_engine.experiment import Replications
     from tileq_engine.sweep import Scenario
     from tileq_theory.iteration_time import IterationTime
 
@@ -103,7 +106,7 @@ class EngineSimulation:
             limits = limits * tiers
         return run_from_raw(
             raw,
-            rate_per_s=slai_true_rate(rate) if self.arrivals == "slai" else rate,
+            rate_per_s=slai_true_rate(rate) if self.arrivals == "slai" else rate or scenario.workload.rate_per_s,
             class_names=self._class_names(scenario.workload, asked),
             slo=None if limits is None else limits[:tiers],
             seed=streams.seed,
@@ -113,7 +116,7 @@ class EngineSimulation:
 
     def _requests(self, scenario: Scenario) -> Any:
         streams = scenario.streams
-        asked = crn_requests(scenario.workload, self.requests, streams, scenario.rate_per_s)
+        asked = crn_requests(scenario.workload, self.requests, streams, scenario.rate_per_s or None)
         if self.arrivals == "slai":
             moments = slai_arrivals_s(streams.rng("arrivals"), self.requests, scenario.rate_per_s)
             asked = asked.with_(arrival_ps=(moments * PS_PER_S).round().astype("int64"))
@@ -136,3 +139,63 @@ class EngineSimulation:
         """Return the settings as plain data (they pin a results folder)."""
         names = ("time", "config", "requests", "slo", "tiers", "arrivals", "measure_gaps")
         return {name: plain(getattr(self, name)) for name in names}
+
+
+def _at_streams(simulation: EngineSimulation, policy: Any, rate_per_s: float, workload: Any, streams: Streams) -> Run:
+    return simulation.at_rate(rate_per_s, streams, policy=policy, workload=workload)
+
+
+def simulate_policy(
+    policy: Any,
+    rate_per_s: float | None = None,
+    *,
+    workload: Any,
+    time: IterationTime,
+    seed: int = 0,
+    replication: int = 0,
+    **options: Any,
+) -> Run:
+    """Return one run of a policy (by name or object) on a workload.
+
+    Parameters
+    ----------
+    rate_per_s
+        Arrival rate; None keeps the workload's own arrivals (a trace).
+    options
+        Of `EngineSimulation`: config, requests, slo, tiers, arrivals, measure_gaps, mode.
+    """
+    (chosen,) = engine_policies([policy]).values()
+    simulation = EngineSimulation(time, **options)
+    return _at_streams(simulation, chosen, _rate(rate_per_s), workload, Streams(seed, replication))
+
+
+def replicate_policy(
+    policy: Any,
+    rate_per_s: float | None = None,
+    *,
+    workload: Any,
+    time: IterationTime,
+    replications: int = 5,
+    seed: int = 0,
+    backend: str = "threads",
+    workers: int | None = None,
+    progress: bool | None = None,
+    folder: str | Path | None = None,
+    metrics: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Replications:
+    """Return independent replications of a policy on a workload; `options` as for `simulate_policy`."""
+    from tileq_engine.experiment import replicate
+
+    (chosen,) = engine_policies([policy]).values()
+    simulation, rate = EngineSimulation(time, **options), _rate(rate_per_s)
+    pinned = {"simulation": simulation, "policy": chosen, "rate_per_s": rate_per_s, "workload": workload}
+    return replicate(
+        partial(_at_streams, simulation, chosen, rate, workload), replications, seed, settings=pinned, metrics=metrics,
+        backend=backend, workers=workers, progress=progress, folder=folder,
+    )  # fmt: skip
+
+
+def _rate(rate_per_s: float | None) -> float:
+    """Return the rate of a scenario, 0 standing for the workload's own arrivals."""
+    return 0.0 if rate_per_s is None else positive("rate_per_s", rate_per_s)

@@ -7,9 +7,11 @@ r"""Confidence intervals for what a simulation estimates, and how far each can b
 * `quantile_interval`: order statistics of independent values (binomial), free of any law.
 * `bonferroni`, `sidak`: the level each of several intervals needs so that all hold at once.
 
-Measured coverage of the 95 % batch-means interval (2000 runs a cell, tests/engine measure it again): AR(1) with
-phi = .5, .9 and 1000 values .94, .95; M/M/1 sojourn times at load .5 with 4000 customers .95, at .8 with 20 000 .94, at
-.9 with 20 000 .90. At load .9 with 4000 customers it is .84: the run is too short, and `settled` is often False.
+Measured coverage of the 95 % batch-means interval (2000 runs a cell; tests/engine measure it again): AR(1) with phi =
+.5, .9 and 1000 values .96, .94, with phi = .99 and 4000 values .94; M/M/1 sojourn times at load .5 with 4000
+customers .95, at .8 with 4000 .89 and with 20 000 .95, at .9 with 20 000 .92. At load .9 with 4000 customers it is
+.82: that run is too short, and `settled` is False in half of the cases. Prefer replications, or longer runs, near
+saturation.
 """
 
 from __future__ import annotations

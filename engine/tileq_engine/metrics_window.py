@@ -153,7 +153,7 @@ def measure_window(run: Run, rule: str = "mser5", warmup: float | None = None) -
     end = last
     if arrival.size >= LEAST_FOR_MSER:
         end = last - _tail_ps(run, arrival, last, drop)
-    start = int(arrival[drop])
+    start = int(arrival[drop]) if drop else int(run.requests["arrival_ps"][0])
     measured = int(np.searchsorted(arrival, end, side="right")) - int(np.searchsorted(arrival, start, side="left"))
     tail = int(arrival.size - np.searchsorted(arrival, end, side="right"))
     return MeasureWindow(rule, start, end, int(arrival.size) - measured - tail, tail, measured, settled, note)

@@ -243,6 +243,13 @@ class Run:
         if not 0 <= int(self.requests["status"].min()) <= int(self.requests["status"].max()) < len(STATUS_NAMES):
             raise InputError(f"status must be 0 to {len(STATUS_NAMES) - 1} ({', '.join(STATUS_NAMES)})")
 
+    @staticmethod
+    def of(raw: Any, **facts: Any) -> Run:
+        """Return the run of a raw result; facts as in `run_raw.run_from_raw` (rate_per_s, slo, seed, ...)."""
+        from tileq_engine.run_raw import run_from_raw
+
+        return run_from_raw(raw, **facts)
+
     # ------------------------------------------------------------------ reading
 
     @property

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["FORMAT", "SCHEMA_VERSION", "RunHeader", "header_of", "info_of", "parse_header"]
+__all__ = ["FORMAT", "SCHEMA_FILE", "SCHEMA_VERSION", "RunHeader", "header_of", "info_of", "parse_header"]
 
 import json
 import math
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -15,6 +16,7 @@ from tileq_theory.errors import InputError
 
 FORMAT: Final = "tileq-run"
 SCHEMA_VERSION: Final = 1
+SCHEMA_FILE = Path(__file__).with_name("run_header.schema.json")
 
 
 class _Strict(BaseModel):

@@ -19,6 +19,7 @@ from tileq_engine.capacity_search import CapacityResult, capacity_search
 from tileq_engine.capacity_search_criteria import Criterion
 from tileq_engine.experiment import statistic
 from tileq_engine.experiment_engine import EngineSimulation, engine_policies
+from tileq_engine.experiment_store import digest
 from tileq_engine.experiment_streams import Streams
 from tileq_engine.intervals import Interval, bonferroni
 from tileq_engine.run import Slo
@@ -73,19 +74,16 @@ class Comparison:
         widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
         return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in cells)
 
-    def differences(self, level: float = 0.95) -> dict[str, dict[str, list[Interval]]]:
-        """Return policy -> statistic -> paired interval of (policy - baseline) at every rate, first workload.
+    def differences(self, workload: str | None = None, level: float = 0.95) -> dict[str, dict[str, list[Interval]]]:
+        """Return policy -> statistic -> paired interval of (policy - baseline) at every rate on a workload (the first).
 
         The requests are the same, so the differences are paired; all intervals together hold with `level` (Bonferroni).
         """
         others = [p for p in self.sweep.policies if p != self.baseline]
-        rates, workload = self.sweep.rates_per_s, self.sweep.workloads[0]
+        rates, load = self.sweep.rates_per_s, self.sweep.workloads[0] if workload is None else workload
         each = bonferroni(level, max(len(others) * len(rates) * len(_COMPARED), 1))
         return {
-            p: {
-                s: [self.sweep.difference(s, p, self.baseline, r, workload, level=each) for r in rates]
-                for s in _COMPARED
-            }
+            p: {s: [self.sweep.difference(s, p, self.baseline, r, load, level=each) for r in rates] for s in _COMPARED}
             for p in others
         }
 
@@ -106,8 +104,11 @@ class Comparison:
                 for w in self.sweep.workloads
             },
             "differences": {
-                policy: {name: [i.to_dict() for i in intervals] for name, intervals in parts.items()}
-                for policy, parts in self.differences().items()
+                w: {
+                    policy: {name: [i.to_dict() for i in intervals] for name, intervals in parts.items()}
+                    for policy, parts in self.differences(w).items()
+                }
+                for w in self.sweep.workloads
             },
             "results": results,
             "warnings": warnings,
@@ -206,7 +207,8 @@ def compare(
                 at = partial(_at_rate, simulate, (p, str(w)), (named[p], load))
                 found[p, str(w)] = capacity_search(
                     at, criterion, start_per_s=_guess(grid, p, str(w)), tolerance=tolerance,
-                    replications=replications, seed=seed, **options,
+                    replications=replications, seed=seed, settings=settings, **options,
+                    folder=None if folder is None else Path(folder) / "capacity" / f"{p}-{w}-{digest(named[p])}",
                 )  # fmt: skip
     return Comparison(grid, found, reference)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,32 @@ def test_each_rate_is_simulated_once_with_the_same_streams(queue: Callable[[floa
     assert {s for _, s, _ in seen} == {9}
     again = capacity_search(spy, Within("e2e_s.mean", 4.0), start_per_s=0.7, replications=2, seed=9, backend="serial")
     assert again == answer
+
+
+def test_a_search_resumes_from_its_folder(queue: Callable[[float, Streams], Run], tmp_path: Path) -> None:
+    seen: list[float] = []
+
+    def dies(rate: float, streams: Streams) -> Run:
+        if len(seen) == 4:
+            raise RuntimeError("killed")
+        seen.append(rate)
+        return queue(rate, streams)
+
+    goal = Within("e2e_s.mean", 4.0)
+    options: dict[str, Any] = {"replications": 1, "backend": "serial", "folder": tmp_path / "search"}
+    with pytest.raises(RuntimeError, match="killed"):
+        capacity_search(dies, goal, **options)
+    first, _ = seen.copy(), seen.clear()
+
+    def counted(rate: float, streams: Streams) -> Run:
+        seen.append(rate)
+        return queue(rate, streams)
+
+    resumed = capacity_search(counted, goal, **options)
+    assert not set(seen) & set(first) and len(first) == 4
+    assert resumed == capacity_search(queue, goal, replications=1, backend="serial")
+    with pytest.raises(InputError, match="criterion is"):
+        capacity_search(queue, Within("e2e_s.mean", 5.0), **options)
 
 
 def test_stability_capacity_of_a_deterministic_server(server: RunMaker) -> None:

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tileq_engine.run import PS_PER_S, GapGroup, Run, Slo
+from tileq_engine.run_header import SCHEMA_FILE, RunHeader
 from tileq_engine.run_io import atomic_write, identical_runs
 from tileq_theory.errors import InputError
 
@@ -105,6 +106,11 @@ def rewritten(run: Run, folder: Path, change: Callable[[dict], None]) -> Path:
 def test_a_bad_header_names_its_entry(run: Run, tmp_path: Path, change: Callable[[dict], None], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Run.load(rewritten(run, tmp_path, change))
+
+
+def test_the_schema_in_the_repository_is_the_headers() -> None:
+    stored = json.loads(SCHEMA_FILE.read_text())
+    assert stored == RunHeader.model_json_schema(), "write RunHeader.model_json_schema() to run_header.schema.json"
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
