@@ -102,7 +102,7 @@ _INTEGERS = (
     *("kv_prefill", "swap_ps", "stop_time", "stop_backlog", "stop_iters", "chunk_stop", "macro", "check"),
     # the batch
     *("ndec", "npre", "seqs", "pairs2", "kv", "pad", "swap_tokens", "npreempt", "must", "room", "repeat", "deaf"),
-    *("wake", "error", "error_id", "error_value"),
+    *("wake", "empties", "error", "error_id", "error_value"),
     # totals
     *("iters", "jumped", "prefill_tokens", "decode_tokens", "recomputed", "swapped", "preempted", "finished"),
     *("rejected", "sum_dur", "work", "peak_running", "peak_waiting", "peak_blocks"),
@@ -111,7 +111,19 @@ _INTEGERS = (
     *("gap_mode", "gap_from", "gap_to", "ngroups", "npairs", "pairs_cap", "stride", "nsamples", "samples_cap"),
     *("ntrace", "trace_cap"),
     # policies
-    *("ndl", "deadline", "decode_cap", "theta_lo", "theta_hi", "kv_high", "mean_kind", "rad", "tile_p", "tile_d", "cycle"),
+    *(
+        "ndl",
+        "deadline",
+        "decode_cap",
+        "theta_lo",
+        "theta_hi",
+        "kv_high",
+        "mean_kind",
+        "rad",
+        "tile_p",
+        "tile_d",
+        "cycle",
+    ),
     *("intake", "pad_on", "refill", "want", "levels", "level", "tenants", "quota", "kinds"),
 )
 
