@@ -66,7 +66,7 @@ def system_metrics(run: Run, window: MeasureWindow) -> dict[str, Any]:
     """Return queues, KV use, batch composition, preemptions, costs and busy share as plain data.
 
     Queues are exact (from the request table, over the window); batches and KV use come from the sampled iterations of
-    the window; counters and busy share are over the whole run.
+    the window; counters, mean work in system and busy share are over the whole run.
     """
     table, info = run.requests, run.info
     samples = _inside(run, window)
@@ -77,6 +77,9 @@ def system_metrics(run: Run, window: MeasureWindow) -> dict[str, Any]:
     duration = _mean(samples["duration_ps"])
     return {
         "queues": _queues(run, (window.start_ps, window.end_ps)),
+        "mean_work_tokens": run.counters["work_token_ps"] / info.end_ps
+        if "work_token_ps" in run.counters and info.end_ps > 0
+        else None,
         "kv": {
             "blocks_total": blocks or None,
             "mean_blocks": mean_used,

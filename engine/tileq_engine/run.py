@@ -90,6 +90,8 @@ SAMPLE_FIELDS = (
     "running",
     "kv_blocks_used",
     "work_tokens",
+    "served_prefill_tokens",
+    "served_decode_tokens",
 )
 
 

@@ -53,7 +53,7 @@ def request_table(columns: Mapping[str, Any]) -> dict[str, Int[np.ndarray, "requ
 def sample_table(samples: Any = None) -> dict[str, Int[np.ndarray, "sample"]]:
     """Return the sample table from an object with the columns as attributes (None: an empty table)."""
     size = 0 if samples is None else np.asarray(samples.start_ps).size
-    absent = {"work_tokens": -1}
+    absent = dict.fromkeys(("work_tokens", "served_prefill_tokens", "served_decode_tokens"), -1)
     table = {}
     for name in SAMPLE_FIELDS:
         column = getattr(samples, name, None)

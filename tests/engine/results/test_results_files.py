@@ -69,6 +69,10 @@ def test_a_truncated_file_is_refused(run: Run, tmp_path: Path, share: float) -> 
         Run.load(tmp_path / "cut.npz")
 
 
+def test_the_same_run_is_the_same_bytes(run: Run, tmp_path: Path) -> None:
+    assert run.save(tmp_path / "one.npz").read_bytes() == run.save(tmp_path / "two.npz").read_bytes()
+
+
 def test_foreign_files_are_refused(run: Run, tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     np.save(tmp_path / "array.npy", np.zeros(3))

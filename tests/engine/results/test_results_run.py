@@ -209,6 +209,25 @@ def test_rejected_requests_are_counted_and_not_measured() -> None:
     assert any("1 of 3 requests were rejected" in w for w in answer["warnings"])
 
 
+def test_a_run_that_rejected_everything_answers_without_times() -> None:
+    table = request_table(
+        {
+            "arrival_ps": np.arange(3) * PS_PER_S,
+            "prompt_tokens": np.full(3, 9999),
+            "output_tokens": np.ones(3),
+            "status": np.full(3, REJECTED),
+            "reject_reason": np.full(3, 2),
+        }
+    )
+    run = Run(table, sample_table(), (), {}, RunInfo("x", 3 * PS_PER_S))
+    answer = run.to_dict()
+    json.dumps(answer, allow_nan=False)
+    assert answer["ttft_s"]["p50"] is None and answer["measured_requests"] == 0 and answer["throughput_per_s"] == 0.0
+    assert answer["requests"]["rejected_share"] == 1.0 and answer["slo_attainment"]["all"] == 0.0
+    assert any("3 larger than the KV cache" in text for text in answer["warnings"])
+    assert "undecided" in run.summary()
+
+
 def test_a_run_without_requests_answers_without_numbers() -> None:
     table = request_table({name: np.zeros(0) for name in ("arrival_ps", "prompt_tokens", "output_tokens")})
     run = Run(table, sample_table(), (), {}, RunInfo("x", 0))
