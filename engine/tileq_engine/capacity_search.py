@@ -23,7 +23,7 @@ from typing import Any
 from tileq_engine.capacity_search_bracket import BracketSearch
 from tileq_engine.capacity_search_criteria import Criterion
 from tileq_engine.experiment_parallel import run_tasks
-from tileq_engine.experiment_store import ResultStore
+from tileq_engine.experiment_store import ResultStore, settings_of
 from tileq_engine.experiment_streams import Streams
 from tileq_engine.intervals import Interval, student_interval
 from tileq_engine.run import Run
@@ -175,7 +175,11 @@ def capacity_search(
         raise InputError(f"most_runs is {most_runs!r}; expected 4 or more simulations in each replication")
     streams = [Streams(seed, r) for r in range(positive_int("replications", replications))]
     allowed = nonnegative("allowed_rejections", allowed_rejections)
-    pinned = {"criterion": criterion.describe(), "allowed_rejections": allowed, "settings": settings}
+    pinned = {
+        "criterion": criterion.describe(),
+        "allowed_rejections": allowed,
+        "settings": settings_of(simulate) if settings is None else settings,
+    }
     store = ResultStore(folder, {"kind": "capacity", "seed": seed, **pinned})
     task = partial(_one_search, simulate, criterion, start, width, most_runs, allowed, store)
     found = run_tasks(task, streams, backend=backend, workers=workers, progress=progress, title="capacity")

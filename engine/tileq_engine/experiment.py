@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from tileq_engine.experiment_parallel import run_tasks
-from tileq_engine.experiment_store import ResultStore
+from tileq_engine.experiment_store import ResultStore, settings_of
 from tileq_engine.experiment_streams import Streams
 from tileq_engine.intervals import Interval, student_interval
 from tileq_engine.run import Run
-from tileq_engine.run_raw import plain, run_from_raw
+from tileq_engine.run_raw import run_from_raw
 from tileq_engine.verdict import StabilityVerdict, pooled_verdict
 from tileq_theory.errors import InputError, positive_int
 
@@ -197,7 +197,8 @@ def replicate(
     """
     count = positive_int("replications", replications)
     options = dict(metrics or {})
-    store = ResultStore(folder, {"kind": "replications", "seed": seed, "settings": plain(settings), "metrics": options})
+    pinned = settings_of(simulate) if settings is None else settings
+    store = ResultStore(folder, {"kind": "replications", "seed": seed, "settings": pinned, "metrics": options})
     streams = [Streams(seed, r) for r in range(count)]
     task = partial(_replication, simulate, store, options)
     documents = run_tasks(task, streams, backend=backend, workers=workers, progress=progress, title="replications")

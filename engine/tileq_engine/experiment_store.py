@@ -9,12 +9,13 @@ error, never a mixture.
 
 from __future__ import annotations
 
-__all__ = ["ResultStore", "digest"]
+__all__ = ["ResultStore", "digest", "settings_of"]
 
 import hashlib
 import json
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,15 @@ _NAMED = ("policies", "workloads")
 def digest(value: Any) -> str:
     """Return 12 hexadecimal digits that tell plain data apart (keys in any order)."""
     return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def settings_of(simulate: Any) -> Any:
+    """Return the configuration that a simulation carries: its `to_dict`, inside a method or partial too; else None."""
+    if isinstance(simulate, partial):
+        inner = settings_of(simulate.func)
+        return None if inner is None else plain({"of": inner, "arguments": simulate.args, "options": simulate.keywords})
+    owner = getattr(simulate, "__self__", simulate)
+    return plain(owner) if hasattr(owner, "to_dict") else None
 
 
 def _write_json(path: Path, data: Any) -> None:

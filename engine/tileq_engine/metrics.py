@@ -126,15 +126,17 @@ def group_metrics(
         gaps = slai_gaps(gaps, int(members.sum()))
     first = slai_ttft_ps(run) if slai else ttft_ps(run)
     tpot = tpot_ps(run)[members]
-    left = int(((finish >= window.start_ps) & (finish <= window.end_ps) & group).sum())
+    leaving = (finish >= window.start_ps) & (finish <= window.end_ps) & group
     return GroupMetrics(
         ttft_s=spread_of(*observed_ps(run, first, members)),
         tbt_s=spread_of_gaps(gaps),
         tpot_s=spread_of(tpot[tpot >= 0], int((members & (finish < 0)).sum())),
         e2e_s=spread_of(*observed_ps(run, e2e_ps(run), members)),
         measured=int(members.sum()),
-        throughput_per_s=left / window.seconds if window.seconds > 0 else math.nan,
-        slo=slo_report(run, members, gaps, window.seconds, first, 0 if slai else _rejected(run, window, group)),
+        throughput_per_s=int(leaving.sum()) / window.seconds if window.seconds > 0 else math.nan,
+        slo=slo_report(
+            run, members, leaving, gaps, window.seconds, first, 0 if slai else _rejected(run, window, group)
+        ),
     )
 
 

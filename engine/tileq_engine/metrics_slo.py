@@ -58,6 +58,7 @@ def _limits(run: Run, name: str) -> Float[np.ndarray, "request"]:
 def slo_report(
     run: Run,
     members: Bool[np.ndarray, "request"],
+    leaving: Bool[np.ndarray, "request"],
     gaps: GapDistribution,
     seconds: float,
     first_ps: Int[np.ndarray, "request"],
@@ -65,24 +66,26 @@ def slo_report(
 ) -> SloReport:
     """Return the attainment of `members` and of `rejected` more that attain nothing.
 
-    `first_ps` is their TTFT under the convention in use.
+    `leaving` are the requests that finish inside the window of `seconds`; `first_ps` is the TTFT under the convention
+    in use.
     """
     total = int(members.sum()) + rejected
-    if not total:
-        return SloReport(math.nan, math.nan, math.nan, math.nan, 0.0 if seconds > 0 else math.nan, None)
-    tbt_limit = tbt_limit_ps(run)
-    total_ps = e2e_ps(run)
+    tbt_limit, total_ps = tbt_limit_ps(run), e2e_ps(run)
     ttft = (first_ps >= 0) & (first_ps <= _limits(run, "ttft_s"))
     tbt = (run.requests["status"] == FINISHED) & (run.requests["max_gap_ps"] <= tbt_limit)
     e2e = (total_ps >= 0) & (total_ps <= _limits(run, "e2e_s"))
-    everything = int((ttft & tbt & e2e & members).sum())
+    everything = ttft & tbt & e2e
     limits = np.unique(tbt_limit[members])
     one = limits.size == 1 and bool(np.isfinite(limits[0])) and gaps.count > 0
+
+    def share(attained: Bool[np.ndarray, "request"]) -> float:
+        return int((attained & members).sum()) / total if total else math.nan
+
     return SloReport(
-        ttft=int((ttft & members).sum()) / total,
-        tbt=int((tbt & members).sum()) / total,
-        e2e=int((e2e & members).sum()) / total,
-        attained=everything / total,
-        goodput_per_s=everything / seconds if seconds > 0 else math.nan,
+        ttft=share(ttft),
+        tbt=share(tbt),
+        e2e=share(e2e),
+        attained=share(everything),
+        goodput_per_s=int((everything & leaving).sum()) / seconds if seconds > 0 else math.nan,
         gaps_within=gaps.share_within(int(limits[0])) if one else None,
     )

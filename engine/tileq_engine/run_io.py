@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = ["atomic_write", "identical_runs", "load_run", "save_run"]
 
 import contextlib
+import io
 import os
 import tempfile
 import zipfile
@@ -73,15 +74,14 @@ def save_run(run: Run, path: str | Path) -> Path:
 def _write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write an NPZ file as numpy does, but compressed at the quickest level and without the time of day.
 
-    Level 1 takes a third of the time of numpy's fixed level 6 for a tenth more space; a constant date makes the same
-    run the same bytes.
+    Level 1 takes less than half of the time of numpy's fixed level 6 for a few per cent more space; a constant date
+    makes the same run the same bytes.
     """
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
-            member = zipfile.ZipInfo(f"{name}.npy")
-            member.compress_type = zipfile.ZIP_DEFLATED
-            with archive.open(member, "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
+            buffer = io.BytesIO()
+            np.lib.format.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), buffer.getvalue(), zipfile.ZIP_DEFLATED, 1)
 
 
 def _gaps_from(arrays: Mapping[str, np.ndarray], place: int, header: object) -> GapDistribution:

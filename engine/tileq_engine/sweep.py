@@ -19,7 +19,7 @@ from typing import Any
 
 from tileq_engine.experiment import Document, as_document, combine_documents, statistic
 from tileq_engine.experiment_parallel import run_tasks
-from tileq_engine.experiment_store import ResultStore
+from tileq_engine.experiment_store import ResultStore, settings_of
 from tileq_engine.experiment_streams import Streams
 from tileq_engine.intervals import Interval, paired_interval, sidak, student_interval
 from tileq_engine.run_raw import plain
@@ -123,6 +123,10 @@ def _named(kind: str, given: Any) -> dict[str, Any]:
     return named
 
 
+def _pinned(settings: Any, simulate: Any) -> Any:
+    return settings_of(simulate) if settings is None else settings
+
+
 def _rates(rates: Sequence[float]) -> tuple[float, ...]:
     values = tuple(positive("rate", r) for r in rates)
     if not values or len(set(values)) != len(values):
@@ -181,7 +185,8 @@ def sweep(
     rates
         Requests a second, above 0, all different.
     folder, settings
-        Where results are kept (`experiment_store`), and what else determines them (its change is an error).
+        Where results are kept (`experiment_store`), and what else determines them (its change is an error); None: the
+        `to_dict` of `simulate` where it has one. A plain function cannot be told from another: name its settings.
     save_runs
         Also keep every full run beside its document.
     metrics
@@ -192,7 +197,7 @@ def sweep(
         _named("workload", {"all": None} if workloads is None else workloads),
     )
     values, count, options = _rates(rates), positive_int("replications", replications), dict(metrics or {})
-    manifest = {"kind": "sweep", "seed": seed, "settings": settings, "metrics": options}
+    manifest = {"kind": "sweep", "seed": seed, "settings": _pinned(settings, simulate), "metrics": options}
     store = ResultStore(folder, {**manifest, "policies": by_policy, "workloads": by_workload})
     scenarios = [
         Scenario(p, policy, rate, w, workload, Streams(seed, r))

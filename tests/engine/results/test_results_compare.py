@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ import pytest
 from tileq_engine.capacity_search_criteria import Within
 from tileq_engine.config import EngineConfig
 from tileq_engine.experiment_engine import EngineSimulation, engine_policies, replicate_policy, simulate_policy
+from tileq_engine.experiment_store import settings_of
 from tileq_engine.experiment_streams import Streams, crn_requests
 from tileq_engine.run import PS_PER_S, Run, Slo
 from tileq_engine.run_io import identical_runs
-from tileq_engine.sweep import Scenario
+from tileq_engine.sweep import Scenario, sweep
 from tileq_engine.sweep_compare import compare
 from tileq_theory.errors import InputError
 from tileq_theory.iteration_time import IterationTime
@@ -127,6 +129,22 @@ def test_engine_policies_by_name_by_object_and_by_mapping() -> None:
         engine_policies(["orca", "orca"])
     with pytest.raises(InputError):
         engine_policies(["sarati"])
+
+
+def test_a_folder_knows_the_engines_configuration(tmp_path: Path) -> None:
+    policies = engine_policies(["sarathi"])
+
+    def run_with(requests: int) -> None:
+        simulation = EngineSimulation(TIME, requests=requests, mode="python")
+        sweep(simulation, policies, [2.0], {"chat": CHAT}, backend="serial", folder=tmp_path / "results")
+
+    run_with(40)
+    with pytest.raises(InputError, match=r"settings\.requests is 50 now but was 40"):
+        run_with(50)
+    at = partial(EngineSimulation(TIME, requests=40).at_rate, policy=policies["sarathi"], workload=CHAT)
+    pinned = settings_of(at)
+    assert pinned["of"]["requests"] == 40 and pinned["options"]["policy"]["name"] == "sarathi"
+    assert settings_of(len) is None
 
 
 @pytest.mark.parametrize(

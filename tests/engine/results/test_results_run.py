@@ -96,6 +96,7 @@ def test_order_and_classes_do_not_change_the_whole(mm1: RunMaker) -> None:
     )
     assert answer["tbt_s"]["count"] == sum(p["tbt_s"]["count"] for p in parts)
     assert answer["throughput_per_s"] == pytest.approx(sum(p["throughput_per_s"] for p in parts))
+    assert all(p["goodput_per_s"] <= p["throughput_per_s"] for p in (answer, *parts))
 
 
 def test_unfinished_requests_bound_the_tail_from_below(server: RunMaker) -> None:
