@@ -16,6 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from tileq_engine.run import REQUEST_FIELDS, SAMPLE_FIELDS, GapGroup, Run
 from tileq_theory.errors import InputError
 
 _HEADER = "header"
+# what the zip and array readers raise on damaged bytes (RuntimeError: a flag says "encrypted", or an unknown method)
+_DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, AttributeError, RuntimeError)
 
 
 def atomic_write(path: str | Path, write: Callable[[Path], object]) -> Path:
@@ -84,10 +87,7 @@ def _write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), buffer.getvalue(), zipfile.ZIP_DEFLATED, 1)
 
 
-def _gaps_from(arrays: Mapping[str, np.ndarray], place: int, header: object) -> GapDistribution:
-    from tileq_engine.run_header import GapHeader
-
-    assert isinstance(header, GapHeader)
+def _gaps_from(arrays: Mapping[str, np.ndarray], place: int, header: Any) -> GapDistribution:
     if header.kind == "pairs":
         return GapPairs(arrays[f"gaps/{place}/gap_ps"], arrays[f"gaps/{place}/counts"])
     bins = arrays[f"gaps/{place}/bin_counts"]
@@ -126,15 +126,7 @@ def load_run(path: str | Path) -> Run:
         raise error if source in str(error) else InputError(f"{source}: {error}") from None
     except KeyError as error:
         raise InputError(f"{source}: array {error} is missing; the file is damaged or foreign") from None
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        ValueError,
-        EOFError,
-        OSError,
-        AttributeError,
-        NotImplementedError,
-    ) as error:
+    except _DAMAGE as error:
         raise InputError(f"{source}: cannot be read as a saved run ({error}); the file is damaged or foreign") from None
 
 

@@ -25,6 +25,8 @@ with T mean service times in the second half:
                 T = 8000 1.0/.00   .98/.00   .68/.00   .17/.00   .00/.35   .00/.96   .00/1.0
     lognormal   T = 2000 .24/.00   .10/.00   .06/.00   .02/.01   .02/.04   .00/.12   .00/.59   (cv of service 2.9)
                 T = 8000 .63/.00   .24/.00   .10/.00   .05/.01   .02/.10   .00/.49   .00/.98
+    batches of  T = 8000 .18/.00   .07/.00                       .01/.06   .00/.14   .00/.44   (exponential, 25 at once)
+    arrivals   T = 32000 .61/.00   .19/.00                       .01/.10   .00/.41   .00/.93
 
 Wrong verdicts (unstable below load 1, stable at 1.05 or more) stay at or below 2 %; the interval covers the true
 drift in .91 to .98 of the runs. To decide near load 1 simulate more requests, or pool replications (`pooled_verdict`).

@@ -17,6 +17,8 @@ from tileq_engine.experiment_store import settings_of
 from tileq_engine.experiment_streams import Streams, crn_requests
 from tileq_engine.run import PS_PER_S, Run, Slo
 from tileq_engine.run_io import identical_runs
+from tileq_engine.run_paths import work_path
+from tileq_engine.simulator import simulate
 from tileq_engine.sweep import Scenario, sweep
 from tileq_engine.sweep_compare import compare
 from tileq_theory.errors import InputError
@@ -31,7 +33,7 @@ CHAT = Workload([RequestClass("chat", Independent(Uniform(20, 200), Uniform(2, 2
 
 
 @pytest.fixture(scope="module")
-def simulate(server: RunMaker) -> Callable[[Scenario], Run]:
+def two_servers(server: RunMaker) -> Callable[[Scenario], Run]:
     def one(scenario: Scenario) -> Run:
         streams = scenario.streams
         arrivals = np.cumsum(streams.rng("arrivals").exponential(1.0, 300)) / scenario.rate_per_s
@@ -42,12 +44,12 @@ def simulate(server: RunMaker) -> Callable[[Scenario], Run]:
 
 
 def test_a_faster_server_wins_in_rows_capacity_and_differences(
-    simulate: Callable[[Scenario], Run], tmp_path: Path
+    two_servers: Callable[[Scenario], Run], tmp_path: Path
 ) -> None:
     answer = compare(
         ["slow", "fast"],
         [0.4, 0.7],
-        simulate,
+        two_servers,
         replications=8,
         tolerance=0.05,
         criterion=Within("e2e_s.mean", 4.0),
@@ -115,6 +117,21 @@ def test_one_policy_by_name_and_its_replications() -> None:
         simulate_policy("sarathi", -1.0, **options)
 
 
+@pytest.mark.parametrize("convention", ["engine", "paper"])
+@pytest.mark.parametrize("stop_s", [None, 20.0])
+def test_work_rebuilt_from_the_table_follows_the_simulators_own_count(convention: str, stop_s: float | None) -> None:
+    asked = crn_requests(CHAT, 300, Streams(6), 12.0)
+    config = EngineConfig(convention=convention, stop_time_s=stop_s, token_budget=256)
+    run = Run.of(simulate(asked, engine_policies("sarathi")["sarathi"], TIME, config, mode="python"))
+    counted = run.samples["work_tokens"]
+    rebuilt = work_path(run, run.samples["start_ps"])
+    # tokens are counted when their iteration ends and rebuilt evenly before that: less than one batch on average
+    assert abs(float((rebuilt - counted).mean())) < 256
+    # and never further apart than the work of the residents
+    residents = run.samples["running"] * (200 + 20)
+    assert bool((np.abs(rebuilt - counted) <= residents + 256).all())
+
+
 def test_slai_arrivals_state_their_true_rate() -> None:
     run = engine_run(arrivals="slai")
     assert run.info.rate_per_s == pytest.approx(5.0 * 1.0524, rel=1e-4)
@@ -156,11 +173,11 @@ def test_bad_simulations_are_refused(options: dict[str, str], message: str) -> N
         EngineSimulation(TIME, **options)  # type: ignore[arg-type]
 
 
-def test_compare_says_what_it_lacks(simulate: Callable[[Scenario], Run]) -> None:
+def test_compare_says_what_it_lacks(two_servers: Callable[[Scenario], Run]) -> None:
     with pytest.raises(InputError, match="iteration time and a workload"):
         compare(["sarathi"], [1.0])
     with pytest.raises(InputError, match="baseline is 'rad'"):
-        compare(["slow"], [0.5], simulate, replications=1, baseline="rad", backend="serial")
+        compare(["slow"], [0.5], two_servers, replications=1, baseline="rad", backend="serial")
 
 
 def test_fixed_lengths_meet_the_closed_form_of_one_request_at_a_time() -> None:

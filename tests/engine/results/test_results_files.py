@@ -61,6 +61,14 @@ def test_any_damaged_byte_is_found_or_harmless(run: Run, tmp_path: Path, data: s
         assert identical_runs(back, run)  # a byte of the zip's own dates and flags
 
 
+def test_a_member_that_claims_to_be_encrypted_is_damage(run: Run, tmp_path: Path) -> None:
+    damaged = bytearray(run.save(tmp_path / "whole.npz").read_bytes())
+    damaged[damaged.index(b"PK\x01\x02") + 8] ^= 1
+    (tmp_path / "flag.npz").write_bytes(damaged)
+    with pytest.raises(InputError, match=r"flag\.npz: cannot be read"):
+        Run.load(tmp_path / "flag.npz")
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
 def test_a_truncated_file_is_refused(run: Run, tmp_path: Path, share: float) -> None:
     whole = run.save(tmp_path / "whole.npz").read_bytes()
