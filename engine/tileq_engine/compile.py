@@ -51,9 +51,9 @@ _MODULES = (
     "simulator_step",
     "simulator_jump",
     "simulator_loop",
+    "scheduler_kernels",
 )
 _NOT_KERNELS = frozenset({"coefficients", "to_ps", "to_seconds"})
-_ENTRY_POINTS = ("run_until", "decide", "announce", "complete", "account")
 
 
 def cache_root() -> Path:
@@ -142,7 +142,7 @@ def _kernel_file(text: str) -> Path:
 
 def _signatures() -> dict[str, Any]:
     """Return numba signatures of the five hooks and of the entry points."""
-    from numba import boolean, float64, from_dtype, int64, types, void
+    from numba import float64, from_dtype, int64, types, void
 
     R, B, S = (from_dtype(record_dtype(f))[::1] for f in (REQUEST_FIELDS, SLOT_FIELDS, SCALAR_FIELDS))
     I = int64[::1]  # noqa: E741
@@ -158,12 +158,9 @@ def _signatures() -> dict[str, Any]:
     five = (t["decodes"], t["order"], t["mixing"], t["admission"], t["eviction"])
     entry = {
         "run_until": int64(R, B, S, I, I, I, I, I, I, I, I, I, I, I, *five),
-        "decide": int64(R, B, S, I, I, I, I, *five),
-        "announce": void(R, S, int64),
-        "complete": int64(R, B, S, I, I, I, I, I, I, int64),
-        "account": void(S, int64),
+        "decide_at": int64(R, B, S, I, I, I, I, I, int64, *five),
+        "complete_at": int64(R, B, S, I, I, I, I, I, I, I, int64),
     }
-    del boolean
     return {**hooks, **entry}
 
 
