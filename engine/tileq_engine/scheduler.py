@@ -4,13 +4,15 @@ from __future__ import annotations
 
 __all__ = ["Batch", "Scheduler"]
 
+import functools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
 from tileq_engine.clock import PS_PER_S
-from tileq_engine.compile import compiled_kernels, entry_point, hook_for, plain_kernels
+from tileq_engine.compile import bound_decision, compiled_kernels, entry_point, hook_for, plain_kernels
 from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy
 from tileq_engine.requests import Requests
@@ -90,10 +92,12 @@ class Scheduler:
         rules = policy.rules
         if self.config.preemption == "none":
             rules["eviction"] = "evict_none"
-        self._hooks = tuple(hook_for(kind, rules[kind], kernels) for kind in _KINDS)
-        self._decide, self._complete = (
-            entry_point(n) if compiled else kernels[n] for n in ("decide_at", "complete_at")
-        )
+        hooks = tuple(hook_for(kind, rules[kind], kernels) for kind in _KINDS)
+        decide, self._complete = (entry_point(n) if compiled else kernels[n] for n in ("decide_at", "complete_at"))
+        if compiled:
+            self._decide = bound_decision(decide, hooks)
+        else:
+            self._decide = functools.partial(_plain_decision, decide, hooks)
         size = 4 * min(self.config.max_num_seqs, self.capacity)
         self._out = np.zeros(size, dtype=np.int64) if compiled else [0] * size
         self._count = 0
@@ -140,7 +144,7 @@ class Scheduler:
         """Form the batch of the instant `now_ps` (not before the last completion)."""
         if self._open:
             raise InputError("decide was called twice; complete the batch first")
-        members = int(self._decide(*self._state.decision, self._out, now_ps, *self._hooks))
+        members = int(self._decide(*self._state.decision, self._out, now_ps))
         if members < 0:
             raise policy_error(self._state, self.policy, None)
         self._open = members > 0
@@ -156,3 +160,7 @@ class Scheduler:
         ended = int(self._complete(s.R, s.B, s.S, s.O, s.P, s.GS, s.GP, s.GH, s.GC, self._out, duration_ps))
         done: np.ndarray = np.array(self._out[:ended], dtype=np.int64)
         return done
+
+
+def _plain_decision(decide: Any, hooks: tuple[Any, ...], *arguments: Any) -> Any:
+    return decide(*arguments, *hooks)
