@@ -87,6 +87,19 @@ class LengthLaw(ABC):
         step = positive_int("chunk_tokens", chunk_tokens)
         return step * self.tail_sums(step)[1] + self.mean()
 
+    def least_memory(self, chunk_tokens: int) -> float:
+        """Return E[X + (X - s)^+ + (X - 2s)^+ + ...], the least KV that chunks of at most s tokens hold.
+
+        The remainder goes first: X - (m - 1)s, ..., X - s, X; E[(X - a)^+] = sum over k >= a of S(k).
+        """
+        step = positive_int("chunk_tokens", chunk_tokens)
+        total, term, start = 0.0, math.inf, 0
+        while start < self.longest and term > 1e-17 * total:
+            term = self.tail_sums(1, first=start)[0]
+            total += term
+            start += step
+        return total
+
     def zero_share(self) -> float:
         """Return P(X = 0); it separates E[max(X - 1, 0)] from E[X] - 1. Every law of this package has X >= 1."""
         return 0.0
@@ -172,7 +185,7 @@ class JointLaw(ABC):
         convention
             "engine": O - 1 decode steps; "paper": O.
         counting
-            "whole": ceil(P/s) chunks; "fluid": P/s, the form that Nie et al. print.
+            "whole": ceil(P/s) chunks; "fluid": P/s, the form that Nie et al. print; "least": the remainder first.
 
         Raises
         ------
@@ -229,6 +242,8 @@ class JointLaw(ABC):
         law = self.prompt_law
         if counting == "whole":
             return law.chunks(chunk), law.chunk_memory(chunk)
+        if counting == "least":
+            return law.chunks(chunk), law.least_memory(chunk)
         if counting == "fluid":
             return law.mean() / chunk, (law.mean() + law.second_moment() / chunk) / 2
-        raise InputError(f"chunk counting is {counting!r}; expected 'whole' or 'fluid'")
+        raise InputError(f"chunk counting is {counting!r}; expected 'whole', 'fluid' or 'least'")
