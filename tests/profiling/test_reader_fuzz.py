@@ -55,7 +55,9 @@ def plain_stamp(text):
 def plain_csv(name, content):
     prompt, output, time, unit = CSV_KEYS[name]
     delimiter = ";" if name == "csv" else ","
-    reader = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""), delimiter=delimiter, skipinitialspace=True)
+    reader = csv.reader(
+        io.StringIO(content.decode("utf-8-sig"), newline=""), delimiter=delimiter, skipinitialspace=True
+    )
     header, *rows = [row for row in reader if row]
     at = {field.strip().casefold(): i for i, field in enumerate(header)}
     found = []
@@ -95,7 +97,11 @@ def each(prompt, output, time=None, unit=1):
 def aiperf_rows(document):
     for record in document if isinstance(document, list) else [document]:
         metadata, metrics = record["metadata"], record["metrics"]
-        if record.get("error") is None and not metadata.get("was_cancelled") and metadata.get("benchmark_phase") != "warmup":
+        if (
+            record.get("error") is None
+            and not metadata.get("was_cancelled")
+            and metadata.get("benchmark_phase") != "warmup"
+        ):
             assert {metrics[key]["unit"] for key in metrics if key.endswith("sequence_length")} == {"tokens"}
             yield (
                 metrics["input_sequence_length"]["value"],
@@ -190,9 +196,44 @@ def test_valid_files_come_back_exactly(choice, samples, write):
     agree(trace, [(p, o, Fraction(ms, 1000)) for p, o, ms in rows], zeros_skipped=False)
 
 
-NASTY = ["", "0", "-1", "1.5", "1e3", "1e999", "nan", "NaN", "Infinity", "null", "true", "XXX", " 7 ", "0x1F", "1_0", "+4"]
-NASTY += ["9" * 12, "9" * 22, '"', '""', '"5', "2024-05-10 00:00:01", "2024-05-10 00:00:01Z", "é", "\t", "\ufeff", "5,6", "[]"]
-BYTES = [bytes([b]) for b in b'0123456789,;.-+eE"\n\r\t :{}[]\\_Xx\x00\xff\xc3'] + [b"", b"\r\n", b"\xef\xbb\xbf", b'"\n"']
+NASTY = [
+    "",
+    "0",
+    "-1",
+    "1.5",
+    "1e3",
+    "1e999",
+    "nan",
+    "NaN",
+    "Infinity",
+    "null",
+    "true",
+    "XXX",
+    " 7 ",
+    "0x1F",
+    "1_0",
+    "+4",
+]
+NASTY += [
+    "9" * 12,
+    "9" * 22,
+    '"',
+    '""',
+    '"5',
+    "2024-05-10 00:00:01",
+    "2024-05-10 00:00:01Z",
+    "é",
+    "\t",
+    "\ufeff",
+    "5,6",
+    "[]",
+]
+BYTES = [bytes([b]) for b in b'0123456789,;.-+eE"\n\r\t :{}[]\\_Xx\x00\xff\xc3'] + [
+    b"",
+    b"\r\n",
+    b"\xef\xbb\xbf",
+    b'"\n"',
+]
 
 
 @st.composite
@@ -205,7 +246,7 @@ def byte_changes(draw, content):
 @st.composite
 def field_changes(draw, content):
     """Replace one field or value: what stands between two separators."""
-    spans = [match.span() for match in re.finditer(rb'[^,;:\[\]{}\n]+', content)]
+    spans = [match.span() for match in re.finditer(rb"[^,;:\[\]{}\n]+", content)]
     start, end = draw(st.sampled_from(spans)) if spans else (0, 0)
     return content[:start] + draw(st.sampled_from(NASTY)).encode() + content[end:]
 
