@@ -86,7 +86,7 @@ def test_wait_without_kv_time_is_nie_with_one_chunk(prompt, output, memory, seco
     )
     g = closed_form("nie_mean_g_fixed").exact(prompt_tokens=prompt, output_tokens=output, chunk_tokens=prompt)
     nie = closed_form("nie_capacity").evaluate(
-        nodes=nodes, kv_capacity_tokens=memory, batch_s=seconds, memory_iterations=Fraction(int(g.p), int(g.q))
+        nodes=nodes, kv_capacity_tokens=memory, batch_s=seconds, memory_iterations=g
     )
     assert nodes * wait == pytest.approx(nie, rel=1e-9)
 
