@@ -40,7 +40,8 @@ def test_rad_reference_instance() -> None:
 
 
 @pytest.mark.parametrize(
-    ("b_col", "b_lcm", "prompt", "output", "nodes"), [(64, 256, 1000, 77, 1), (128, 128, 384, 12, 4)]
+    ("b_col", "b_lcm", "prompt", "output", "nodes"),
+    [(64, 256, 1000, 77, 1), (128, 128, 384, 12, 4), (96, 250, 700, 30, 2)],
 )
 def test_rad_capacity_is_the_inverse_of_the_time_of_a_request(b_col, b_lcm, prompt, output, nodes) -> None:
     t_lin, t_nl = Fraction(3, 1000), Fraction(7, 10**6)

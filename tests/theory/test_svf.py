@@ -26,6 +26,16 @@ def test_competitive_ratio() -> None:
     assert competitive_ratio(0.125) == pytest.approx(1 + 16 / 7, rel=1e-15)
 
 
+def test_bounds_by_hand() -> None:
+    """Volumes 410 and 1220, M = 100, alpha = 1/2: the second request waits at most 2*410/(100/2) steps."""
+    bounds = svf_bounds(np.array([10, 10]), np.array([40, 20]), kv_capacity_tokens=100)
+    assert bounds.alpha == 0.5
+    assert bounds.svf_upper_steps == pytest.approx(60 + 16.4, rel=1e-15)
+    assert bounds.lower_steps == 60  # Proposition 3.1 alone says 20.4
+    crowded = svf_bounds(np.array([10] * 40), np.array([40] * 40), kv_capacity_tokens=100)
+    assert crowded.lower_steps == pytest.approx(1220 * 40 * 41 / 2 / 100, rel=1e-15)
+
+
 def total_latency(order: tuple[int, ...], prompts: list[int], outputs: list[int], memory: int) -> int:
     """Start requests in this order, each as soon as memory lasts for it and all those before it until their ends."""
     started: list[tuple[int, int]] = []  # request, start
