@@ -205,7 +205,7 @@ class JointLaw(ABC):
     ) -> ChunkMoments:
         """Return g and u at every chunk size of an array; what does not depend on the chunk is computed once."""
         decode, kv_read = self._decode_moments(convention)
-        sizes = [positive_int("chunk_tokens", int(s)) for s in chunk_tokens]
+        sizes = [chunk_size(int(s)) for s in chunk_tokens]
         law, mean = self.prompt_law, self.prompt_law.mean()
         if counting == "whole":
             tails = [law.tail_sums(s) for s in sizes]
