@@ -77,12 +77,16 @@ class TestFile:
 
 class TestCsvRows:
     @pytest.mark.parametrize(
-        "field", ["-3", "", "abc", "12.5", "NaN", "inf", "1e400", "0x1F", "1_000", "1,0", "9" * 30, "9" * 5000, "²", "+5"]
+        "field",
+        ["-3", "", "abc", "12.5", "NaN", "inf", "1e400", "0x1F", "1_000", "1,0", "9" * 30, "9" * 5000, "²", "+5"],
     )
     def test_field_that_is_no_length(self, field, write):
         quoted = f'"{field}"' if "," in field else field
         refused(
-            write(HEAD + ROW * 3 + f"2023-11-16 18:17:03,{quoted},1\n" + ROW), "data.bin row 5", "ContextTokens", "whole"
+            write(HEAD + ROW * 3 + f"2023-11-16 18:17:03,{quoted},1\n" + ROW),
+            "data.bin row 5",
+            "ContextTokens",
+            "whole",
         )
 
     @pytest.mark.parametrize(("field", "value"), [("12.0", 12), ("1e3", 1000), (" 7 ", 7), ("007", 7), ("120e-1", 12)])
@@ -106,10 +110,14 @@ class TestCsvRows:
         refused(write(HEAD + ROW + "2023-11-16 18:17:03,5,0\n"), "row 3", "0 output tokens", "zeros='skip'")
 
     def test_bad_row_far_down(self, write):
-        refused(write(HEAD + ROW * 150_000 + "2023-11-16 18:17:03,5,-1\n" + ROW), "row 150002", "GeneratedTokens", "'-1'")
+        refused(
+            write(HEAD + ROW * 150_000 + "2023-11-16 18:17:03,5,-1\n" + ROW), "row 150002", "GeneratedTokens", "'-1'"
+        )
 
     def test_negative_time(self, write):
-        refused(write("arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,1\n-1,1,1\n"), "row 3", "arrived_at", "'-1'")
+        refused(
+            write("arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,1\n-1,1,1\n"), "row 3", "arrived_at", "'-1'"
+        )
 
     def test_huge_time(self, write):
         head = "arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,1\n"

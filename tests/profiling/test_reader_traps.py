@@ -66,7 +66,10 @@ class TestAzure:
 
 class TestBurstGpt:
     def test_failures_are_skipped_and_counted(self, write):
-        text = BURST + "5,ChatGPT,472,18,490,Conversation log\n45,GPT-4,10,0,10,API log\n50.5,GPT-4,0,0,0,API log\n60,GPT-4,9,9,18,API log\n"
+        text = (
+            BURST
+            + "5,ChatGPT,472,18,490,Conversation log\n45,GPT-4,10,0,10,API log\n50.5,GPT-4,0,0,0,API log\n60,GPT-4,9,9,18,API log\n"
+        )
         trace = read_trace(write(text))
         assert trace.prompt_tokens.tolist() == [472, 9]
         assert trace.arrival_s.tolist() == [0.0, 55.0]
@@ -222,7 +225,9 @@ class TestBenchmarks:
         assert sum(count for _, count in trace.skipped) == 2
 
     def test_lists_of_different_length(self, write):
-        refused(write(json.dumps({**self.RUN, "input_lens": [4], "output_lens": [6, 3]})), "input_lens 1", "output_lens 2")
+        refused(
+            write(json.dumps({**self.RUN, "input_lens": [4], "output_lens": [6, 3]})), "input_lens 1", "output_lens 2"
+        )
 
     def test_several_runs_need_a_choice(self, write):
         other = {**self.RUN, "input_lens": [40, 50], "output_lens": [60, 30]}
@@ -232,7 +237,9 @@ class TestBenchmarks:
         refused(path, "run=3", run=3)
 
     def test_bare_infinity_as_a_length_is_refused(self, write):
-        refused(write(json.dumps({**self.RUN, **self.LISTS, "input_lens": [4, float("inf")]})), "request 2", "input_lens")
+        refused(
+            write(json.dumps({**self.RUN, **self.LISTS, "input_lens": [4, float("inf")]})), "request 2", "input_lens"
+        )
 
 
 class TestLoadGenerators:
