@@ -1,4 +1,4 @@
-"""Synthetic files in every format, written from the same rows, so that one table puts all readers through one contract."""
+"""Synthetic files in every format, written from the same rows: one table puts all readers through one contract."""
 
 from __future__ import annotations
 

@@ -107,7 +107,12 @@ class TestCsvRows:
         refused(write(HEAD + '"2023-11-16 18:17:03,5,6\n' + rows * 3 + '2023-11-16 18:17:03",5,6\n'))
 
     def test_zero_length_names_the_row_and_the_way_out(self, write):
-        refused(write(HEAD + ROW + "2023-11-16 18:17:03,5,0\n"), "row 3", "0 output tokens", "zeros='skip'")
+        path = write(HEAD + ROW + "2023-11-16 18:17:03,5,0\n")
+        refused(path, "row 3", "0 output tokens", "zeros='skip'", zeros="error")
+        assert read_trace(path).skipped == (("0 output tokens (a request that failed)", 1),)
+        lengths = "num_prefill_tokens,num_decode_tokens\n5,6\n0,6\n"
+        refused(write(lengths), "row 3", "0 prompt tokens", "zeros='skip'")
+        refused(write(HEAD + "2023-11-16 18:17:03,5,0\n"), "no usable request", "0 output tokens")
 
     def test_bad_row_far_down(self, write):
         refused(
