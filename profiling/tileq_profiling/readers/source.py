@@ -20,7 +20,7 @@ from tileq_theory.errors import InputError
 _HEAD_BYTES = 1 << 16
 _SCAN_BYTES = 1 << 22
 _GZIP = b"\x1f\x8b"
-_JSON_START = re.compile(rb'\{|\[(?!\d+-)\s*(?:[\[{"\]\-0-9tfnNI]|$)')
+_JSON_START = re.compile(rb'\{|\[(?!\d+-)\s*(?:[\[{"\]\-0-9]|true|false|null|NaN|Infinity|$)')
 _BINARY = {
     b"PK\x03\x04": "a zip archive; unpack it first",
     b"PAR1": "a Parquet file; write it as CSV",
