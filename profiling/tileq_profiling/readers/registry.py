@@ -121,7 +121,7 @@ def _choose(source: Source, name: str | None) -> Reader:
     best = max(score for score, _ in scores)
     if best <= 0:
         raise InputError(
-            f"{source.name} is of no known format: {source.shape}; known formats: {', '.join(reader_names())}; or name CSV "
-            "columns prompt_tokens, output_tokens, arrival_s"
+            f"{source.name} is of no known format: {source.shape}; known formats: {', '.join(reader_names())}; or name "
+            "CSV columns prompt_tokens, output_tokens, arrival_s"
         )
     return next(reader for score, reader in scores if score == best)
