@@ -7,17 +7,15 @@ __all__ = ["app"]
 from cyclopts import App
 
 from tileq import __version__
-from tileq.cli.catalog import catalog
-from tileq.cli.plan import plan
-from tileq.cli.region import region
+from tileq.cli import catalog, plan, region
 
 app = App(
     name="tileq",
-    help="From a GPU, a model and a request trace to the throughput-optimal tile, its capacity and its proof.",
-    help_epilogue="Example: `tileq plan --gpu h100-sxm --model llama-3.1-8b --workload chat --tbt 0.05`",
+    help="From a GPU, a model and a request trace to the throughput-optimal tile and its proof.",
+    help_epilogue="Example: `tileq plan` plans for a default GPU, model and mix",
     version=f"tileq {__version__}",
     help_format="markdown",
 )
-app.command(plan)
-app.command(region)
-app.command(catalog)
+app.command(plan.plan, help_epilogue=plan.EXAMPLE)
+app.command(region.region, help_epilogue=region.EXAMPLE)
+app.command(catalog.catalog, help_epilogue=catalog.EXAMPLE)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+EXAMPLE = "Example: `tileq catalog gpus`"
 Kind = Literal["gpus", "models", "workloads", "traces", "policies", "closed-forms"]
 
 

@@ -1,34 +1,43 @@
-"""`tileq plan`."""
+"""`tileq plan`: read the options, make the plan, show it."""
 
 from __future__ import annotations
 
-__all__ = ["region"]
-from typing import Annotated, Literal
-from pathlib import Path
-from cyclopts import Parameter
+__all__ = ["EXAMPLE", "region"]
+
+from typing import Annotated
+
+from tileq.cli import options as o
+
+EXAMPLE = "Example: `tileq plan --gpu a100-sxm-80gb --workload chat --tbt 0.05`"
+
+Trace = Annotated[str | None, o.option("Request trace (tileq catalog traces).", o.TRAFFIC)]
+Workload = Annotated[str | None, o.option("Named mix (tileq catalog workloads).", o.TRAFFIC)]
+Rate = Annotated[float | None, o.option("Requests/s to serve: headroom, replicas.", o.TRAFFIC, converter=o.number)]
+Ttft = Annotated[float | None, o.option("First token wanted within, seconds.", o.LIMITS, converter=o.number)]
+Calibration = Annotated[str | None, o.option("Measured iteration time, a file.", o.MACHINE)]
 
 
 def region(
     *,
-    gpu: str = "h100-sxm",
-    model: str = "llama-3.1-8b",
-    trace: Path | None = None,
-    workload: str | None = None,
-    classes: Annotated[list[str] | None, Parameter(name="--class", negative="")] = None,
-    rate: float | None = None,
-    tp: int = 1,
-    engine: Literal["vllm", "sglang", "sarathi"] = "vllm",
-    json: Annotated[bool, Parameter(negative="")] = False,
+    gpu: o.Gpu = "h100-sxm",
+    model: o.Model = "llama-3.1-8b",
+    tp: o.Tp = 1,
+    nodes: o.Nodes = 1,
+    dtype: o.Dtype = "bf16",
+    kv_dtype: o.KvDtype = None,
+    memory_utilisation: o.MemoryUtilisation = 0.9,
+    calibration: Calibration = None,
+    trace: Trace = None,
+    workload: Workload = None,
+    classes: o.Classes = None,
+    rate: Rate = None,
+    convention: o.Convention = "engine",
+    tbt: o.Tbt = None,
+    ttft: Ttft = None,
+    max_num_seqs: o.MaxNumSeqs = None,
+    max_tokens: o.MaxTokens = 8192,
+    engine: o.Engine = "vllm",
+    plot: o.Plot = None,
+    json: o.Json = False,
 ) -> None:
-    """The throughput-optimal tile.
-
-    Example: `tileq plan --gpu h100-sxm --model llama-3.1-8b --workload chat --tbt 0.05`
-
-    Parameters
-    ----------
-    gpu
-        Name.
-    """
-    if rate == 3:
-        raise BrokenPipeError
-    print(gpu, model, trace, classes, rate)
+    """Find the throughput-optimal tile, its capacity, the reason, and the flags to set."""
