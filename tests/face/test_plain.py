@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from tileq.plain import dumps, plain
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
-DOCUMENTS = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4))
+DOCUMENTS = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4)
+)
 
 
 @given(st.dictionaries(st.text(), DOCUMENTS, max_size=5))

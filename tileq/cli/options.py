@@ -27,6 +27,8 @@ from typing import Annotated, Any
 
 from cyclopts import Group, Parameter, Token
 
+from tileq_theory.conventions import TokenConvention
+
 MACHINE = Group("Machine", sort_key=1)
 TRAFFIC = Group("Traffic", sort_key=2)
 LIMITS = Group("Limits", sort_key=3)
@@ -66,10 +68,8 @@ Dtype = Annotated[str, option("Weights: fp16, fp8, int8, w8a16, ...", MACHINE)]
 KvDtype = Annotated[str | None, option("KV cache, if not 16 bits: fp8, int8.", MACHINE)]
 MemoryUtilisation = Annotated[float, option("Share of GPU memory used.", MACHINE, converter=number)]
 
-Classes = Annotated[
-    list[str] | None, option("P:O tokens of a request; repeat for a mix.", TRAFFIC, name="--class")
-]
-Convention = Annotated[str, option("Decodes a request: engine O-1, paper O.", TRAFFIC)]
+Classes = Annotated[list[str] | None, option("P:O tokens of a request; repeat for a mix.", TRAFFIC, name="--class")]
+Convention = Annotated[TokenConvention, option("O - 1 decodes, or O.", TRAFFIC)]
 
 Tbt = Annotated[float | None, option("Longest iteration allowed, seconds.", LIMITS, converter=number)]
 MaxNumSeqs = Annotated[int | None, option("Most sequences in a batch.", LIMITS, converter=whole)]

@@ -7,6 +7,8 @@ __all__ = ["EXAMPLE", "plan"]
 from typing import Annotated
 
 from tileq.cli import options as o
+from tileq.cli.show import show
+from tileq.plots import figure
 
 EXAMPLE = "Example: `tileq plan --gpu a100-sxm-80gb --workload chat --tbt 0.05`"
 
@@ -40,4 +42,33 @@ def plan(
     plot: o.Plot = None,
     json: o.Json = False,
 ) -> None:
-    """Find the throughput-optimal tile, its capacity, the reason, and the flags to set."""
+    """Find the throughput-optimal tile, what it carries and why, and the flags to set."""
+    from tileq import planning
+    from tileq.cli.plan_text import render_plan
+
+    if plot is not None:
+        figure.check(plot)
+    answer = planning.plan(
+        gpu=gpu,
+        model=model,
+        tp=tp,
+        nodes=nodes,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        memory_utilisation=memory_utilisation,
+        calibration=calibration,
+        trace=trace,
+        workload=workload,
+        classes=classes,
+        rate=rate,
+        convention=convention,
+        tbt=tbt,
+        ttft=ttft,
+        max_num_seqs=max_num_seqs,
+        max_tokens=max_tokens,
+        engine=engine,
+    )
+    if plot is not None:
+        answer.plot(plot)
+    document = answer.to_dict()
+    show(document, lambda console: render_plan(document, console), as_json=json)

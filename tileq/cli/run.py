@@ -33,14 +33,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    from cyclopts import CycloptsError
+    from cyclopts import CycloptsError, UnknownCommandError, UnusedCliTokensError
 
     from tileq.cli.app import app
 
     try:
         app(arguments, print_error=False, exit_on_error=False, verbose=False, result_action="return_value")
+    except UnusedCliTokensError as error:
+        extra = " ".join(repr(token) for token in error.unused_tokens or ())
+        return _complain(f"error: unexpected argument {extra} {_help_of(arguments)}", BAD_INPUT)
+    except UnknownCommandError as error:
+        return _complain(f"error: {error} (tileq --help)", BAD_INPUT)
     except CycloptsError as error:
-        return _complain(f"error: {error} (tileq {_command(arguments)}--help)", BAD_INPUT)
+        return _complain(f"error: {error} {_help_of(arguments)}", BAD_INPUT)
     except InputError as error:
         return _complain(f"error: {error}", BAD_INPUT)
     except TileqError as error:
@@ -62,9 +67,9 @@ def _unexpected(error: Exception) -> int:
     return _complain(f"failed: {what}{hint}", FAILURE)
 
 
-def _command(arguments: list[str]) -> str:
+def _help_of(arguments: list[str]) -> str:
     named = next(iter(arguments), "")
-    return f"{named} " if named.isalpha() else ""
+    return f"(tileq {named} --help)" if named.isalpha() else "(tileq --help)"
 
 
 def _complain(message: str, status: int) -> int:

@@ -23,8 +23,8 @@ class BudgetCurve:
     ----------
     tokens, rate_per_s, binding
         Budget (tokens of an iteration), its capacity (requests/s) and what decides it, in ascending budget.
-    chosen_tokens
-        The budget of the plan.
+    chosen_tokens, chosen_per_s
+        The budget of the plan and its capacity.
     optimum_per_s
         Capacity when the batch size may vary from iteration to iteration.
     longest_tokens
@@ -37,6 +37,7 @@ class BudgetCurve:
     rate_per_s: Sequence[float]
     binding: Sequence[str]
     chosen_tokens: int
+    chosen_per_s: float
     optimum_per_s: float
     longest_tokens: int | None
     title: str
@@ -86,8 +87,7 @@ def _draw_regimes(axes: Any, curve: BudgetCurve) -> None:
 
 
 def _draw_choice(axes: Any, curve: BudgetCurve) -> None:
-    nearest = min(range(len(curve.tokens)), key=lambda i: abs(curve.tokens[i] - curve.chosen_tokens))
-    height = curve.rate_per_s[nearest]
+    height = curve.chosen_per_s
     axes.plot([curve.chosen_tokens] * 2, [0, height], color=INK[1], lw=1.2)
     axes.plot(curve.chosen_tokens, height, "o", color=INK[1], mec="white", mew=1.2, ms=9, zorder=5)
     # below the curve on its rising side there is room; at the left edge there is none
