@@ -130,7 +130,7 @@ def _memory(
     token_budget: int,
     max_num_seqs: int,
 ) -> tuple[int, float]:
-    from tileq_theory.hardware import kv_capacity_tokens, reserve_bytes
+    from tileq_theory.hardware.kv_capacity import kv_capacity_tokens, reserve_bytes
 
     reserve = reserve_bytes(model, token_budget=token_budget, max_num_seqs=max_num_seqs, tp=tp)
     tokens = kv_capacity_tokens(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tileq_theory.errors import InputError
 
 if TYPE_CHECKING:
-    from tileq_theory.workload import RequestClass, Workload
+    from tileq_theory.request_class import RequestClass
+    from tileq_theory.workload import Workload
 
 DEFAULT_WORKLOAD = "chat"
 
@@ -80,7 +81,8 @@ def _from_trace(trace: Any) -> Traffic:
 
 
 def _from_classes(classes: Sequence[str | RequestClass]) -> Traffic:
-    from tileq_theory.workload import Workload, parse_class
+    from tileq_theory.request_class import parse_class
+    from tileq_theory.workload import Workload
 
     parsed = [parse_class(item) if isinstance(item, str) else item for item in classes]
     workload = Workload(tuple(parsed))

@@ -68,7 +68,7 @@ Dtype = Annotated[str, option("Weights: fp16, fp8, int8, w8a16, ...", MACHINE)]
 KvDtype = Annotated[str | None, option("KV cache, if not 16 bits: fp8, int8.", MACHINE)]
 MemoryUtilisation = Annotated[float, option("Share of GPU memory used.", MACHINE, converter=number)]
 
-Classes = Annotated[list[str] | None, option("P:O tokens of a request; repeat for a mix.", TRAFFIC, name="--class")]
+Classes = Annotated[list[str] | None, option("P:O tokens, as 512:128@SHARE; repeatable.", TRAFFIC, name="--class")]
 Convention = Annotated[TokenConvention, option("O - 1 decodes, or O.", TRAFFIC)]
 
 Tbt = Annotated[float | None, option("Longest iteration allowed, seconds.", LIMITS, converter=number)]

@@ -149,4 +149,5 @@ def _sources(d: Mapping[str, Any], console: Console) -> None:
 
 def _proof(d: Mapping[str, Any]) -> str:
     worst = max(value for value in d["kkt"].values() if not isinstance(value, bool))
-    return f"optimality conditions hold to {worst:.0e}; every batch size up to {number(d['question']['max_tokens'])} was priced"
+    most = number(d["question"]["max_tokens"])
+    return f"optimality conditions hold to {worst:.0e}; every batch size up to {most} was priced"
