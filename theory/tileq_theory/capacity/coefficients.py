@@ -7,6 +7,11 @@ Physical program (`theory.md` section 3), per node, mu = lambda/R:
     M sum x >= mu g,  N sum x >= mu u
     sum(tau x + k y + e z) + s mu u <= 1
     tau x + k y + e z + s d <= T x
+    shortest context * d_n <= y_n <= longest context * d_n
+
+The last row is not in the specification: without it the program may read KV in iterations without decodes and decode
+in iterations that read nothing, which no policy can. It only tightens the bound; `Limits(couple_reads=False)` leaves
+it out. It does not apply where K counts the KV of prompts too (WAIT).
 
 Substitution: x = X/tau, p = rho P p', d = rho D d', y = rho G y', z = rho A z', mu = rho mu', with rho a rate near
 the optimum. Every coefficient is then a pure number, so the answer does not depend on the unit of time or of length,
@@ -59,6 +64,8 @@ class Coefficients:
         (T - tau)/tau_scale (1 without a limit).
     tbt
         1.0 with a TBT limit, else 0.0.
+    kv_least, kv_need
+        Units of y' that one unit of d' reads at least; units of d' that one unit of y' needs (0: no such row).
     kv_cost, pair_cost, sequence_cost, decode_sequence_cost
         Node time of one unit of y', z', mu' (all sequences) and d' (decodes only).
     memory_need, slot_need
@@ -79,6 +86,8 @@ class Coefficients:
     slot_supply: Float[np.ndarray, "level"]
     tbt_room: Float[np.ndarray, "level"]
     tbt: float
+    kv_least: float
+    kv_need: float
     kv_cost: float
     pair_cost: float
     sequence_cost: float
@@ -115,6 +124,7 @@ class Coefficients:
         tbt = limits.tbt_s is not None
         room = (limits.tbt_s - tau) / scale if limits.tbt_s is not None else np.ones_like(tau)
         pairs = demand.attention_pairs
+        couple = limits.couple_reads and not time.kv_counts_prefill and kv_reads > 0 and d > 0
         need = pairs / (demand.longest_prompt_tokens * p) if p > 0 else 0.0
         return cls(
             rate_unit_per_s=rho,
@@ -129,6 +139,8 @@ class Coefficients:
             slot_supply=(first / scale) if slots > 0 else np.ones_like(tau),
             tbt_room=room,
             tbt=float(tbt),
+            kv_least=demand.shortest_context_tokens * d / kv_reads if couple else 0.0,
+            kv_need=kv_reads / (demand.longest_context_tokens * d) if couple else 0.0,
             kv_cost=rho * time.kv_token_s * kv_reads,
             pair_cost=rho * time.pair_s * pairs,
             sequence_cost=rho * time.sequence_s * demand.slot_iterations,

@@ -85,6 +85,8 @@ def _standard_form(k: Coefficients, s: Solution) -> tuple[np.ndarray, np.ndarray
         "batch": block(-eye, np.diag(k.prefill_share), np.diag(k.decode_share), zero, zero),
         "slots": block(-eye, zero, np.diag(k.slot_share), zero, zero),
         "kv": block(-eye, zero, zero, np.diag(k.kv_share), zero),
+        "kv_least": block(zero, zero, k.kv_least * eye, -eye, zero),
+        "kv_most": block(zero, zero, -eye, k.kv_need * eye, zero),
         "attention": block(zero, -eye, zero, zero, k.attention_need * eye),
         "tbt": block(
             -np.diag(k.tbt_room),

@@ -28,6 +28,9 @@ class Limits:
         T, seconds: no iteration longer than this; None: no limit.
     nodes
         R, equal nodes among which requests are split.
+    couple_reads
+        Whether KV reads are tied to the decodes of the same batch (see `coefficients`); False gives the rows of the
+        specification as printed, a looser bound.
     """
 
     max_batch_tokens: int = 8192
@@ -35,6 +38,7 @@ class Limits:
     kv_tokens: float | None = None
     tbt_s: float | None = None
     nodes: int = 1
+    couple_reads: bool = True
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -75,4 +79,5 @@ class Limits:
             "kv_tokens": self.kv_tokens,
             "tbt_s": self.tbt_s,
             "nodes": self.nodes,
+            "couple_reads": self.couple_reads,
         }

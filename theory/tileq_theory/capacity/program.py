@@ -22,6 +22,8 @@ ROWS = (
     "batch",  # p + d <= n x
     "slots",  # d <= N x
     "kv",  # y <= M x
+    "kv_least",  # shortest context * d <= y
+    "kv_most",  # y <= longest context * d
     "attention",  # z <= p * longest prompt
     "tbt",  # tau x + k y + e z + s d <= T x
     "no_prefill",
@@ -75,7 +77,16 @@ _VECTORS = (
     "forbid_prefill",
     "forbid_decode",
 )
-_SCALARS = ("attention_need", "kv_cost", "pair_cost", "sequence_cost", "memory_need", "slot_need")
+_SCALARS = (
+    "attention_need",
+    "kv_least",
+    "kv_need",
+    "kv_cost",
+    "pair_cost",
+    "sequence_cost",
+    "memory_need",
+    "slot_need",
+)
 _TBT_SCALARS = ("tbt_kv", "tbt_pair", "tbt_sequence")
 
 
@@ -93,6 +104,8 @@ def _compiled(size: int) -> _Compiled:
         "batch": times(c["prefill_share"], v["p"]) + times(c["decode_share"], v["d"]) <= v["x"],
         "slots": times(c["slot_share"], v["d"]) <= v["x"],
         "kv": times(c["kv_share"], v["y"]) <= v["x"],
+        "kv_least": c["kv_least"] * v["d"] <= v["y"],
+        "kv_most": c["kv_need"] * v["y"] <= v["d"],
         "attention": c["attention_need"] * v["z"] <= v["p"],
         "tbt": tbt_use <= times(c["tbt_room"], v["x"]),
         "no_prefill": times(c["forbid_prefill"], v["p"]) <= 0,

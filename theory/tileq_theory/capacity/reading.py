@@ -145,7 +145,7 @@ def time_shares(time: IterationTime, tokens: np.ndarray, k: Coefficients, s: Sol
 
 
 def binding_limit(elastic: dict[str, float]) -> Binding:
-    """Return the limit with the largest elasticity; without one, what most time goes to: the weights floor or the work."""
+    """Return the limit with the largest elasticity; without one, what most time goes to (weights floor or work)."""
     limits: dict[Binding, float] = {
         "memory": elastic.get("kv_tokens", 0.0),
         "slots": elastic.get("max_num_seqs", 0.0),
