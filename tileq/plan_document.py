@@ -4,14 +4,13 @@ from __future__ import annotations
 
 __all__ = ["SCHEMA_VERSION", "budget_curve", "plan_document"]
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tileq.plain import plain
 from tileq.words import binding_sentence
-from tileq_theory.capacity.single import binding_of_single
+from tileq_theory.capacity.single import binding_of_single, single_level_iterations, single_level_rate
 from tileq_theory.demand import Demand
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from tileq_theory.iteration_time import IterationTime
 
 SCHEMA_VERSION = 1
+_CURVE_POINTS = 240
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
@@ -132,23 +132,42 @@ def _workload(plan: Plan, demand: Demand) -> dict[str, Any]:
 
 
 def budget_curve(plan: Plan) -> BudgetCurve:
-    """Return the plan's curve of capacity against the token budget, ready to draw."""
+    """Return capacity against the token budget, ready to draw: finer than the budgets that the plan compared."""
     from tileq.plots.budget import BudgetCurve
     from tileq_theory.capacity.levels import longest_within
 
     tile, bound = plan.tile, plan.tile.capacity
-    order = np.argsort(tile.curve_tokens)
-    tokens = tile.curve_tokens[order]
-    tbt = bound.limits.tbt_s
-    longest = None if tbt is None else longest_within(bound.time, tbt, bound.limits.max_batch_tokens)
+    limits = bound.limits
+    most = limits.max_batch_tokens
+    first = min(16, max(1, tile.token_budget // 8))
+    steps = np.round(np.geomspace(first, most, _CURVE_POINTS)).astype(int)
+    inside = tile.curve_tokens[tile.curve_tokens >= first]
+    tokens = [int(n) for n in np.unique(np.concatenate([steps, inside, inside[:-1] + 1, [tile.token_budget]]))]
+    points = [(n, *_single_budget(plan, n)) for n in tokens if n <= most]
+    points = [point for point in points if point[1] > 0]
+    longest = None if limits.tbt_s is None else longest_within(bound.time, limits.tbt_s, most)
     where = f"{plan.setting.tp} x {plan.setting.gpu.name}" if plan.setting.tp > 1 else plan.setting.gpu.name
     return BudgetCurve(
-        tokens=[float(n) for n in tokens],
-        rate_per_s=[float(r) for r in tile.curve_rate_per_s[order]],
-        binding=[binding_of_single(bound.time, bound.demand, bound.limits, int(n)) for n in tokens],
+        tokens=[float(n) for n, _, _ in points],
+        rate_per_s=[rate for _, rate, _ in points],
+        binding=[cause for _, _, cause in points],
         chosen_tokens=tile.token_budget,
         chosen_per_s=tile.budget_rate_per_s,
         optimum_per_s=bound.rate_per_s,
-        longest_tokens=longest if longest is not None and math.isfinite(longest) else None,
+        longest_tokens=None if longest == most else longest,
         title=f"{plan.setting.model.name} on {where}, {plan.traffic.label}",
     )
+
+
+def _single_budget(plan: Plan, tokens: int) -> tuple[float, str]:
+    """Return the rate of one token budget and what binds it, with the chunk that it leaves beside the decodes."""
+    bound = plan.tile.capacity
+    time, limits = bound.time, bound.limits
+    whole = plan.traffic.workload.demand(chunk_tokens=tokens, convention=plan.convention)
+    iterations = float(single_level_iterations(time, whole, limits, tokens)[0])
+    if not np.isfinite(iterations):
+        return 0.0, "tbt"
+    chunk = max(1, min(tokens, round(tokens - whole.decode_tokens / iterations)))
+    demand = plan.traffic.workload.demand(chunk_tokens=chunk, convention=plan.convention)
+    rate = float(single_level_rate(time, demand, limits, tokens)[0])
+    return rate, binding_of_single(time, demand, limits, tokens)

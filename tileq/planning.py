@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tileq.flags import EngineFlags, EngineSettings, engine_flags
 from tileq.setting import Setting, make_setting
 from tileq.traffic import Traffic, make_traffic
-from tileq_theory.capacity import Limits
-from tileq_theory.capacity.plan import TilePlan, tile_plan
+from tileq_theory.capacity import Limits, TilePlan, tile_plan
 from tileq_theory.conventions import TokenConvention
 from tileq_theory.errors import InputError
 from tileq_theory.iteration_time import IterationTime

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "Calibration",
     "Classes",
     "Convention",
     "Dtype",
@@ -66,6 +67,7 @@ Tp = Annotated[int, option("GPUs per copy of the model.", MACHINE, converter=who
 Nodes = Annotated[int, option("Equal replicas behind one balancer.", MACHINE, converter=whole)]
 Dtype = Annotated[str, option("Weights: fp16, fp8, int8, w8a16, ...", MACHINE)]
 KvDtype = Annotated[str | None, option("KV cache, if not 16 bits: fp8, int8.", MACHINE)]
+Calibration = Annotated[str | None, option("Measured iteration time, a file.", MACHINE)]
 MemoryUtilisation = Annotated[float, option("Share of GPU memory used.", MACHINE, converter=number)]
 
 Classes = Annotated[list[str] | None, option("P:O tokens, as 512:128@SHARE; repeatable.", TRAFFIC, name="--class")]

@@ -16,7 +16,6 @@ Trace = Annotated[str | None, o.option("Request trace (tileq catalog traces).", 
 Workload = Annotated[str | None, o.option("Named mix (tileq catalog workloads).", o.TRAFFIC)]
 Rate = Annotated[float | None, o.option("Requests/s to serve: headroom, replicas.", o.TRAFFIC, converter=o.number)]
 Ttft = Annotated[float | None, o.option("First token wanted within, seconds.", o.LIMITS, converter=o.number)]
-Calibration = Annotated[str | None, o.option("Measured iteration time, a file.", o.MACHINE)]
 
 
 def plan(
@@ -28,7 +27,7 @@ def plan(
     dtype: o.Dtype = "bf16",
     kv_dtype: o.KvDtype = None,
     memory_utilisation: o.MemoryUtilisation = 0.9,
-    calibration: Calibration = None,
+    calibration: o.Calibration = None,
     trace: Trace = None,
     workload: Workload = None,
     classes: o.Classes = None,

@@ -21,5 +21,8 @@ def show(document: Mapping[str, Any], render: Callable[[Console], None], *, as_j
         return
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=False)
-    render(console)
+    console = Console(highlight=False)
+    with console.capture() as written:
+        render(console)
+    # tables pad their cells; nobody wants blanks at the ends of lines in a file
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in written.get().splitlines()))

@@ -18,8 +18,20 @@ FORMATS: dict[str, dict[str, Any]] = {
     ".pdf": {"metadata": {"CreationDate": None, "Creator": None, "Producer": None}},
 }
 # a constraint has the same dash in every figure
-DASHES = {"time": "-", "slots": "--", "memory": "-.", "tbt": ":"}
-_BINDS = {"time": "time binds", "slots": "slots bind", "memory": "KV memory binds", "tbt": "TBT limit binds"}
+DASHES: dict[str, Any] = {
+    "time": "-",
+    "slots": "--",
+    "memory": "-.",
+    "tbt": ":",
+    "weights_floor": (0, (5, 1, 1, 1, 1, 1)),
+}
+_BINDS = {
+    "time": "time binds",
+    "slots": "slots bind",
+    "memory": "KV memory binds",
+    "tbt": "TBT limit binds",
+    "weights_floor": "reading the weights binds",
+}
 INK = ("#0b3954", "#c8553d", "#588b8b", "#8f6c9f", "#b08900", "#6b6b6b")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Facet", "RegionPicture", "plot_region"]
+__all__ = ["RegionPicture", "Side", "plot_region"]
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ import numpy as np
 from tileq.plots.figure import DASHES, INK, binds, save, styled
 from tileq_theory.errors import InputError
 
-_FACES = {"time": INK[0], "slots": INK[1], "memory": INK[2], "tbt": INK[3]}
+_FACES = {"time": INK[0], "slots": INK[1], "memory": INK[2], "tbt": INK[3], "weights_floor": INK[4]}
 
 
 @dataclass(frozen=True, slots=True)
-class Facet:
+class Side:
     """One side of the region, sum of prices[i] * rate[i] <= 1, and the constraint that makes it."""
 
     prices: Sequence[float]
@@ -31,7 +31,7 @@ class Facet:
 
 @dataclass(frozen=True, slots=True)
 class RegionPicture:
-    """What is drawn: names of the classes, vertices and facets, and points to mark.
+    """What is drawn: names of the classes, vertices, sides, and points to mark.
 
     Parameters
     ----------
@@ -39,8 +39,8 @@ class RegionPicture:
         One short name a class.
     vertices
         Rates per class (requests/s), one row a vertex.
-    facets
-        Sides that are not axes.
+    sides
+        Facets that are not axes.
     points
         Name -> rates, marked in the picture.
     title
@@ -49,7 +49,7 @@ class RegionPicture:
 
     classes: Sequence[str]
     vertices: np.ndarray
-    facets: Sequence[Facet]
+    sides: Sequence[Side]
     points: dict[str, Sequence[float]]
     title: str
 
@@ -69,9 +69,9 @@ def plot_region(picture: RegionPicture, path: Path) -> None:
 
 def _two(plt: Any, picture: RegionPicture) -> Any:
     figure, axes = plt.subplots()
-    corners = around(picture.vertices)
+    corners = around(with_origin(picture.vertices))
     axes.fill(corners[:, 0], corners[:, 1], color=INK[0], alpha=0.10, lw=0)
-    _facets(axes, picture.facets, (0, 1), corners)
+    _draw_sides(axes, picture.sides, (0, 1), corners)
     rim = corners[corners.sum(axis=1) > 0]
     axes.plot(rim[:, 0], rim[:, 1], "o", color=INK[0], ms=6, zorder=4)
     for (name, rates), ink, mark in zip(picture.points.items(), INK[1:], "D^s*P", strict=False):
@@ -82,17 +82,17 @@ def _two(plt: Any, picture: RegionPicture) -> Any:
     return figure
 
 
-def _facets(axes: Any, facets: Sequence[Facet], pair: tuple[int, int], corners: np.ndarray) -> None:
+def _draw_sides(axes: Any, sides: Sequence[Side], pair: tuple[int, int], corners: np.ndarray) -> None:
     """Draw every side that lies on the rim of this section, once a name in the legend."""
     named: set[str] = set()
-    for facet in facets:
-        load = corners @ np.array([facet.prices[i] for i in pair])
+    for side in sides:
+        load = corners @ np.array([side.prices[i] for i in pair])
         ends = corners[np.isclose(load, 1.0, rtol=1e-6)]
         if len(ends) < 2:
             continue
-        label = None if facet.binding in named else facet.name()
-        axes.plot(ends[:, 0], ends[:, 1], color=INK[0], lw=2.6, ls=DASHES.get(facet.binding, "-"), label=label)
-        named.add(facet.binding)
+        label = None if side.binding in named else side.name()
+        axes.plot(ends[:, 0], ends[:, 1], color=INK[0], lw=2.6, ls=DASHES.get(side.binding, "-"), label=label)
+        named.add(side.binding)
 
 
 def _frame(axes: Any, picture: RegionPicture, pair: tuple[int, int], corners: np.ndarray) -> None:
@@ -101,6 +101,11 @@ def _frame(axes: Any, picture: RegionPicture, pair: tuple[int, int], corners: np
     axes.set_ylabel(f"{picture.classes[second]} (requests/s)")
     axes.set_xlim(0, 1.08 * corners[:, 0].max())
     axes.set_ylim(0, 1.08 * corners[:, 1].max())
+
+
+def with_origin(points: np.ndarray) -> np.ndarray:
+    """Return the points with the origin, which every region holds, among them."""
+    return np.unique(np.vstack([np.zeros(points.shape[1]), points]), axis=0)
 
 
 def around(points: np.ndarray) -> np.ndarray:
@@ -122,9 +127,9 @@ def _three(plt: Any, picture: RegionPicture) -> Any:
         axes = figure.add_subplot(grid[place])
         rest = ({0, 1, 2} - set(pair)).pop()
         section = picture.vertices[np.isclose(picture.vertices[:, rest], 0.0)][:, list(pair)]
-        corners = around(section)
+        corners = around(with_origin(section))
         axes.fill(corners[:, 0], corners[:, 1], color=INK[0], alpha=0.10, lw=0)
-        _facets(axes, picture.facets, pair, corners)
+        _draw_sides(axes, picture.sides, pair, corners)
         rim = corners[corners.sum(axis=1) > 0]
         axes.plot(rim[:, 0], rim[:, 1], "o", color=INK[0], ms=5, zorder=4)
         _frame(axes, picture, pair, corners)
@@ -143,15 +148,15 @@ def _body(axes: Any, picture: RegionPicture) -> None:
 
     top = np.asarray(picture.vertices).max(axis=0)
     named: set[str] = set()
-    for facet in picture.facets:
-        load = picture.vertices @ np.asarray(facet.prices, dtype=float)
+    for side in picture.sides:
+        load = picture.vertices @ np.asarray(side.prices, dtype=float)
         face = picture.vertices[np.isclose(load, 1.0, rtol=1e-6)]
         if len(face) < 3:
             continue
         sheet = Poly3DCollection([_around_in_plane(face, top)], alpha=0.55, edgecolor=INK[0], lw=1.2)
-        sheet.set_facecolor(_FACES.get(facet.binding, INK[5]))
-        sheet.set_label(None if facet.binding in named else f"{facet.name()} (face)")
-        named.add(facet.binding)
+        sheet.set_facecolor(_FACES.get(side.binding, INK[5]))
+        sheet.set_label(None if side.binding in named else f"{side.name()} (face)")
+        named.add(side.binding)
         axes.add_collection3d(sheet)
     for (name, rates), ink, mark in zip(picture.points.items(), INK[1:], "D^s*P", strict=False):
         axes.plot([rates[0]], [rates[1]], [rates[2]], mark, color=ink, ms=8, label=name)
