@@ -32,7 +32,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         # the contract
         "rate_per_s": bound.rate_per_s,
         "binding": bound.binding,
-        "binding_reason": binding_sentence(bound.binding, bound.time_shares, bound.limits.to_dict()),
+        "binding_reason": binding_sentence(bound.binding, bound.time_shares, bound.limits),
         "prices": bound.prices.to_dict(),
         "token_budget": tile.token_budget,
         "max_num_seqs": tile.max_num_seqs,

@@ -5,6 +5,10 @@ from __future__ import annotations
 __all__ = ["binding_sentence", "lever", "number", "percent", "seconds"]
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tileq_theory.capacity import Limits
 
 _LEVERS = {
     "kv_tokens": "more KV memory",
@@ -73,10 +77,10 @@ def lever(name: str) -> str:
     return _LEVERS.get(name, name)
 
 
-def binding_sentence(binding: str, time_shares: Mapping[str, float], limits: Mapping[str, float | None]) -> str:
+def binding_sentence(binding: str, time_shares: Mapping[str, float], limits: Limits) -> str:
     """Return one sentence: which constraint decides the capacity, and what that means."""
     spent = ", ".join(f"{percent(s)} {_SPENT.get(k, k)}" for k, s in _largest(time_shares, 3))
-    kv, slots, tbt = (limits.get(name) for name in ("kv_tokens", "max_num_seqs", "tbt_s"))
+    kv, slots, tbt = limits.kv_tokens, limits.max_num_seqs, limits.tbt_s
     sentences = {
         "time": f"Node time is used up: {spent}.",
         "weights_floor": f"Node time is used up, most of it by batches too small to pay for the weights: {spent}.",

@@ -58,7 +58,7 @@ def plot_budget(curve: BudgetCurve, path: Path) -> None:
             )
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-        axes.set_xlim(min(curve.tokens), max(curve.tokens))
+        axes.set_xlim(min(curve.tokens), max(max(curve.tokens), 1.15 * (curve.longest_tokens or 0)))
         axes.set_ylim(0, 1.12 * max(best, curve.optimum_per_s))
         axes.set_xlabel("token budget of an iteration (tokens)")
         axes.set_ylabel("capacity (requests/s)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["RegionPicture", "Side", "plot_region"]
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ class RegionPicture:
     classes: Sequence[str]
     vertices: np.ndarray
     sides: Sequence[Side]
-    points: dict[str, Sequence[float]]
+    points: Mapping[str, Sequence[float]]
     title: str
 
 
