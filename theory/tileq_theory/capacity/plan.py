@@ -12,7 +12,7 @@ __all__ = ["HasDemand", "TilePlan", "tile_plan"]
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -31,6 +31,7 @@ from tileq_theory.iteration_time import IterationTime
 _CURVE_POINTS = 96
 
 
+@runtime_checkable
 class HasDemand(Protocol):
     """Anything whose demand depends on the chunk size: a `Workload` or a `JointLaw`."""
 
