@@ -6,7 +6,6 @@ __all__ = ["COMPUTE_FORMATS", "Gpu"]
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from tileq_theory.errors import InputError, positive
 from tileq_theory.hardware.dtypes import weight_format
@@ -70,8 +69,8 @@ class Gpu:
                 f"GPU {self.name}: peak_flops has {unknown or 'no entry'}; expected {' or '.join(COMPUTE_FORMATS)}"
             )
         peaks = {k: positive(f"GPU {self.name}: peak_flops.{k}", v) for k, v in self.peak_flops.items()}
-        object.__setattr__(self, "peak_flops", MappingProxyType(peaks))
-        object.__setattr__(self, "sources", MappingProxyType(dict(self.sources)))
+        object.__setattr__(self, "peak_flops", peaks)  # plain dicts: a read-only view cannot be pickled or copied
+        object.__setattr__(self, "sources", dict(self.sources))
         for name in ("memory_bytes", "bandwidth_bytes_per_s"):
             object.__setattr__(self, name, positive(f"GPU {self.name}: {name}", getattr(self, name)))
         for name in _OPTIONAL:

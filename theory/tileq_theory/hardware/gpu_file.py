@@ -33,7 +33,7 @@ def _document() -> type[BaseModel]:
 
     from pydantic import ConfigDict, Field, create_model
 
-    number = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=False)]
+    number = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
     fields: dict[str, Any] = {
         "schema_version": (Literal[1], Field(description="version of this layout")),
         "name": (Annotated[str, Field(min_length=1)], Field(description="any name")),

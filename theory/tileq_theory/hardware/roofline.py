@@ -19,9 +19,13 @@ from __future__ import annotations
 
 __all__ = ["ALL_REDUCE_LATENCY_S", "DATASHEET_TILE_TOKENS", "roofline"]
 
+from dataclasses import replace
+
 from tileq_theory.errors import InputError, nonnegative, positive, positive_int
-from tileq_theory.hardware.dtypes import kv_bytes_per_element, weight_format
+from tileq_theory.hardware.bands import efficiency, error_band
+from tileq_theory.hardware.dtypes import WeightFormat, kv_bytes_per_element, weight_format
 from tileq_theory.hardware.gpu import Gpu
+from tileq_theory.hardware.gpu_catalog import gpu_names, load_gpu
 from tileq_theory.hardware.model import Model
 from tileq_theory.hardware.shard import Shard
 from tileq_theory.iteration_time import IterationTime
@@ -41,6 +45,7 @@ def roofline(
     launch_s: float = 0.0,
     all_reduce_latency_s: float = ALL_REDUCE_LATENCY_S,
     expert_batch_tokens: float | None = None,
+    corrected: bool = False,
 ) -> IterationTime:
     """Return the iteration time that the datasheet of `gpu` promises for `model` on `tp` such GPUs.
 
@@ -63,6 +68,16 @@ def roofline(
     expert_batch_tokens
         Of a mixture of experts: batch size whose expected number of touched experts is read in w. None: all experts,
         right for loaded batches and too slow for a few tokens.
+
+    corrected
+        False: what the datasheet says, which is optimistic; the error band tells by how much. True: each part
+        multiplied by the median of measured / datasheet time on this GPU (pooled where none was measured), which lies
+        in the middle of the measurements.
+
+    Returns
+    -------
+    IterationTime
+        With its provenance, and the band of measured / modelled time relative to this very model.
 
     Raises
     ------
@@ -91,7 +106,7 @@ def roofline(
         token_s += shard.all_reduce_bytes_per_token() / _link(gpu, shard.tp)
         launch += 2 * model.layers * nonnegative("all_reduce_latency_s", all_reduce_latency_s)
     tile = None if tile_tokens is None else positive_int("tile_tokens", tile_tokens)
-    return IterationTime(
+    promised = IterationTime(
         launch_s=launch,
         weight_floor_s=shard.streamed_weight_bytes(dtype, experts) / bandwidth,
         tile_s=0.0 if tile is None else tile * linear_s,
@@ -102,6 +117,28 @@ def roofline(
         sequence_s=model.lm_head_flops_per_sequence / shard.tp / peak_16bit,
         provenance=_provenance(gpu, model, dtype, kv_dtype, shard.tp, tile, expert_batch_tokens),
     )
+    return _judged(promised, gpu, weight_format(dtype), shard.tp, affine=tile is None, corrected=corrected)
+
+
+def _judged(
+    t: IterationTime, gpu: Gpu, dtype: WeightFormat, tp: int, *, affine: bool, corrected: bool
+) -> IterationTime:
+    """Return the model with its error band, corrected if asked."""
+    # the measurements speak for the catalogue's facts only, not for a caller's GPU of the same name
+    listed = gpu.name in gpu_names() and load_gpu(gpu.name) == gpu
+    name = gpu.name if listed else f"{gpu.name} (not of the catalogue)"
+    band = error_band(name, tp, affine=affine, corrected=corrected)
+    if dtype.name not in ("bf16", "fp16"):
+        band = replace(band, basis=f"none measured for {dtype.name}, so that of 16 bits: {band.basis}")
+    if not corrected:
+        return t.with_(error_band=band)
+    factors = efficiency(name)
+    note = (
+        f"corrected by measured / datasheet time: weights {factors.floor:g}, arithmetic {factors.compute:g}, decode "
+        f"attention {factors.decode_attention:g}, prefill attention {factors.prefill_attention:g} ({factors.basis})"
+    )
+    p = t.provenance
+    return factors.apply(t).with_(error_band=band, provenance=Provenance("fitted", p.source, (note, *p.notes)))
 
 
 def _link(gpu: Gpu, tp: int) -> float:
