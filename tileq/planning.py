@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tileq.flags import EngineFlags, EngineSettings, engine_flags
-from tileq.setting import Setting, make_setting
+from tileq.setting import Setting, Times, make_setting
 from tileq.traffic import Traffic, make_traffic
 from tileq_theory.capacity import Limits, TilePlan, tile_plan
 from tileq_theory.conventions import TokenConvention
@@ -90,6 +90,7 @@ def plan(
     dtype: str = "bf16",
     kv_dtype: str | None = None,
     memory_utilisation: float = 0.9,
+    times: Times = "corrected",
     calibration: str | PathLike[str] | IterationTime | None = None,
     trace: str | PathLike[str] | Any | None = None,
     workload: str | Workload | None = None,
@@ -112,6 +113,8 @@ def plan(
         GPUs that share one copy of the model; equal copies among which requests are split.
     dtype, kv_dtype, memory_utilisation
         Number formats of weights and KV cache (None: 16 bits), share of GPU memory that the engine may use.
+    times
+        Without a calibration: the datasheet's roofline "corrected" by what was measured on that GPU, or "datasheet".
     calibration
         Measured iteration time in place of the datasheet's: a file or an `IterationTime`.
     trace, workload, classes
@@ -148,6 +151,7 @@ def plan(
         dtype=dtype,
         kv_dtype=kv_dtype,
         memory_utilisation=memory_utilisation,
+        times=times,
         calibration=calibration,
     )
     traffic = make_traffic(trace, workload, classes)
@@ -190,7 +194,9 @@ def _engine_settings(setting: Setting, tile: TilePlan) -> EngineSettings:
 def _warnings(setting: Setting, traffic: Traffic, tile: TilePlan) -> tuple[str, ...]:
     found = [*traffic.warnings, *tile.warnings]
     if setting.time.provenance.kind == "datasheet":
-        found.append("times are a datasheet's promise, not a measurement; calibrate before buying hardware on them")
+        found.append("times are a datasheet's promise, which is optimistic: the error band says by how much")
+    elif setting.time.provenance.kind == "fitted":
+        found.append("times are not measured on your machine: a calibration narrows the error band")
     longest = tile.capacity.demand.longest_context_tokens
     window = setting.model.context_tokens
     if window is not None and longest != float("inf") and longest > window:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tileq.plain import plain
-from tileq.setting import Setting, make_setting
+from tileq.setting import Setting, Times, make_setting
 from tileq.traffic import Traffic, make_traffic
 from tileq_theory.capacity import Limits, StabilityRegion, stability_region
 from tileq_theory.conventions import TokenConvention
@@ -138,6 +138,7 @@ def region(
     dtype: str = "bf16",
     kv_dtype: str | None = None,
     memory_utilisation: float = 0.9,
+    times: Times = "corrected",
     calibration: str | PathLike[str] | IterationTime | None = None,
     workload: str | Workload | None = None,
     at: Sequence[float] | None = None,
@@ -156,7 +157,9 @@ def region(
         A `Workload` whose classes are meant.
     at
         Rates to judge, one a class, requests per second: inside or not, by how much.
-    gpu, model, tp, nodes, dtype, kv_dtype, memory_utilisation, calibration, convention, tbt, max_num_seqs, max_tokens
+    gpu, model, tp, nodes, dtype, kv_dtype, memory_utilisation, times, calibration
+        As in `plan`.
+    convention, tbt, max_num_seqs, max_tokens
         As in `plan`.
 
     Raises
@@ -181,6 +184,7 @@ def region(
         dtype=dtype,
         kv_dtype=kv_dtype,
         memory_utilisation=memory_utilisation,
+        times=times,
         calibration=calibration,
     )
     traffic = make_traffic(workload=workload, classes=classes)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["Setting", "make_setting"]
+__all__ = ["Setting", "Times", "make_setting"]
 
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tileq_theory.errors import InputError, positive, positive_int
 from tileq_theory.iteration_time import IterationTime
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 # an engine reserves memory for its largest batch; before the plan is known, these stand for it (vLLM's own defaults)
 _RESERVE_TOKENS = 2048
 _RESERVE_SEQUENCES = 256
+
+Times = Literal["corrected", "datasheet"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +90,13 @@ def make_setting(
     dtype: str = "bf16",
     kv_dtype: str | None = None,
     memory_utilisation: float = 0.9,
+    times: Times = "corrected",
     calibration: str | PathLike[str] | IterationTime | None = None,
 ) -> Setting:
     """Return the setting that names, files or objects describe.
+
+    Without a calibration the times are the datasheet's roofline: "corrected" by what was measured on that GPU (pooled
+    over the GPUs that were, where it was not), or as the "datasheet" promises, which is optimistic.
 
     Raises
     ------
@@ -108,10 +114,13 @@ def make_setting(
     network = model if isinstance(model, Model) else load_model(model)
     ranks = positive_int("tp", tp)
     share = positive("memory_utilisation", memory_utilisation)
+    if times not in ("corrected", "datasheet"):
+        raise InputError(f"times are {times!r}; expected 'corrected' or 'datasheet'")
     if share > 1:
         raise InputError(f"memory_utilisation is {memory_utilisation!r}; expected a share above 0 and at most 1")
     if calibration is None:
-        time = roofline(device, network, dtype=dtype, kv_dtype=kv_dtype, tp=ranks)
+        corrected = times == "corrected"
+        time = roofline(device, network, dtype=dtype, kv_dtype=kv_dtype, tp=ranks, corrected=corrected)
     else:
         from tileq.calibration_file import read_iteration_time
 

@@ -91,9 +91,9 @@ def _from_classes(classes: Sequence[str | RequestClass]) -> Traffic:
 
 
 def _named(workload: str | Workload) -> Traffic:
-    from tileq_theory.workload import named_workload
-
     if isinstance(workload, str):
+        from tileq_theory.workloads import named_workload
+
         found = named_workload(workload)
-        return Traffic(found, workload, f"named workload {workload}")
-    return Traffic(workload, "workload", "workload as given")
+        return Traffic(found, f"{found.name} mix", f"named workload {found.name}: {found.provenance.source}")
+    return Traffic(workload, workload.name or "given workload", workload.provenance.source or "workload as given")

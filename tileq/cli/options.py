@@ -18,6 +18,7 @@ __all__ = [
     "Nodes",
     "Plot",
     "Tbt",
+    "TimesOf",
     "Tp",
 ]
 
@@ -28,6 +29,7 @@ from typing import Annotated, Any
 
 from cyclopts import Group, Parameter, Token
 
+from tileq.setting import Times
 from tileq_theory.conventions import TokenConvention
 
 MACHINE = Group("Machine", sort_key=1)
@@ -67,6 +69,7 @@ Tp = Annotated[int, option("GPUs per copy of the model.", MACHINE, converter=who
 Nodes = Annotated[int, option("Equal replicas behind one balancer.", MACHINE, converter=whole)]
 Dtype = Annotated[str, option("Weights: fp16, fp8, int8, w8a16, ...", MACHINE)]
 KvDtype = Annotated[str | None, option("KV cache, if not 16 bits: fp8, int8.", MACHINE)]
+TimesOf = Annotated[Times, option("Roofline.", MACHINE)]
 Calibration = Annotated[str | None, option("Measured iteration time, a file.", MACHINE)]
 MemoryUtilisation = Annotated[float, option("Share of GPU memory used.", MACHINE, converter=number)]
 

@@ -67,7 +67,7 @@ def _capacity(d: Document, console: Console) -> None:
     split = f"{number(tile['prefill_tokens'])} prefill + {number(tile['decode_tokens'])} decode tokens"
     rows.append(("an iteration", f"{split}, {seconds(budget['iteration_s'])}"))
     h, k = d["tile_ratio"]
-    rows.append(("its ratio", f"{h} prefill iterations to {k} of decode, apart from each other"))
+    rows.append(("not mixed", f"{h} prefill iterations to {k} of decode"))
     rows.append(("in a batch", f"{number(d['residents'])} requests on average"))
     rows.append(("first token", f"{seconds(d['ttft_floor_s'])} for a mean prompt, nobody else there"))
     if d["offered_rate_per_s"] is not None:
