@@ -187,7 +187,8 @@ class Workload:
 
     def describe(self) -> str:
         """Return one short line for tables and provenance."""
-        parts = [f"{c.name}: {c.lengths.describe()}" for c in self.classes]
+        alone = len(self.classes) == 1  # a single class needs no name beside the workload's
+        parts = [c.lengths.describe() if alone else f"{c.name}: {c.lengths.describe()}" for c in self.classes]
         when = "no arrivals" if self.arrivals is None else self.arrivals.describe()
         return f"{self.name + ': ' if self.name else ''}{' | '.join(parts)}; {when}"
 

@@ -42,6 +42,7 @@ class QuantileTable(BlockLaw):
 
     probabilities: Float[np.ndarray, "knot"]
     tokens: Float[np.ndarray, "knot"]
+    _blocks: UniformBlocks
 
     def __init__(self, probabilities: ArrayLike, tokens: ArrayLike) -> None:
         p, t = vector("probabilities", probabilities), vector("tokens", tokens)
@@ -53,10 +54,15 @@ class QuantileTable(BlockLaw):
             raise InputError("tokens of a quantile table must be 1 or more and never fall")
         object.__setattr__(self, "probabilities", p)
         object.__setattr__(self, "tokens", t)
+        object.__setattr__(self, "_blocks", self._split())
 
     @property
     def blocks(self) -> UniformBlocks:
         """Two atoms and one integer uniform for each pair of neighbouring points."""
+        return self._blocks
+
+    def _split(self) -> UniformBlocks:
+        """Return the blocks: the law of the rounding of a uniform variable on each (t_i, t_{i+1})."""
         weight = np.diff(self.probabilities)
         start, stop = self.tokens[:-1], self.tokens[1:]
         low, high = np.floor(start + 0.5), np.floor(stop + 0.5)
