@@ -30,8 +30,8 @@ def _read(source: Source, options: Options) -> Trace:
     benchmarks = as_list(source, source.first.get("benchmarks"), "field benchmarks")
     if not any(_successful(source, benchmark) for benchmark in benchmarks):
         raise InputError(
-            f"{source.name}: the lists of requests are empty (sampled out or none succeeded); run guidellm again so that "
-            "it keeps every request in its report"
+            f"{source.name}: the lists of requests are empty (sampled out or none succeeded); run guidellm again so "
+            "that it keeps every request in its report"
         )
     chosen = as_object(source, only_one(source, "benchmarks", benchmarks, options.run), "benchmark")
     requests, successful = as_object(source, chosen.get("requests"), "field requests"), _successful(source, chosen)

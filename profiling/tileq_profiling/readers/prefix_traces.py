@@ -108,7 +108,7 @@ READERS = (
     Reader(
         "mooncake",
         "Mooncake (JSON lines; milliseconds, 512-token prefix blocks)",
-        lambda source: _keys(source, {*_LENGTHS, "timestamp"}, {"chat_id", "parent_chat_id"}, 3.0),
+        lambda source: _keys(source, {*_LENGTHS, "timestamp"}, {"chat_id", "parent_chat_id", "turn"}, 3.0),
         _read_mooncake,
     ),
     Reader(

@@ -10,7 +10,7 @@ __all__ = ["Label", "PrefixBlocks", "Trace"]
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -158,21 +158,43 @@ class Trace:
         note = f"arrivals spread uniformly within their ticks (seed {seed})"
         return replace(self, arrival_s=spread - spread[0], warnings=(*self.warnings, note))
 
-    def to_workload(self, *, by: str | None = None, **options: Any) -> Workload:
-        """Return the `tileq_theory` workload of these requests: empirical pairs stay pairs.
+    def to_workload(self, *, by: str | None = None, arrivals: bool = True) -> Workload:
+        """Return the `tileq_theory` workload of these requests: recorded pairs stay pairs.
 
         Parameters
         ----------
         by
-            Name of a label: one request class per value of it; one class in all when None.
-        options
-            Passed on to `Workload.from_lengths`.
+            Name of a label: one request class per value of it, shares as counted; one class in all when None.
+        arrivals
+            Whether the recorded gaps come along; a trace without two distinct arrivals has none to bring.
+
+        Raises
+        ------
+        InputError
+            When there is no such label.
         """
+        from tileq_theory.arrivals import TraceArrivals
+        from tileq_theory.lengths import Pairs
+        from tileq_theory.provenance import Provenance
+        from tileq_theory.request_class import RequestClass
         from tileq_theory.workload import Workload
 
-        if by is not None:
-            raise InputError("classes by label are not supported yet; pass by=None")
-        return Workload.from_lengths(self.prompt_tokens, self.output_tokens, self.arrival_s, **options)
+        notes = tuple(f"{count} rows left out: {reason}" for reason, count in self.skipped)
+        provenance = Provenance("measured", self.source, notes + self.warnings)
+        times = self.arrival_s if arrivals and self.duration_s else None
+        if by is None:
+            return Workload.from_lengths(
+                self.prompt_tokens, self.output_tokens, times, name=self.source, provenance=provenance
+            )
+        label = self.label(by)
+        classes = []
+        for code, value in enumerate(label.values):
+            own = label.codes == code
+            if count := int(np.count_nonzero(own)):
+                pairs = Pairs(self.prompt_tokens[own], self.output_tokens[own])
+                classes.append(RequestClass(value or f"no {by}", pairs, share=count))
+        gaps = TraceArrivals(times) if times is not None else None
+        return Workload(classes, gaps, self.source, provenance)
 
     def describe(self) -> str:
         """Return one line: source, count, mean lengths and arrivals."""

@@ -17,6 +17,7 @@ READERS = (
         prompt="num_prefill_tokens",
         output="num_decode_tokens",
         never=("arrived_at",),
+        note="no arrivals in this file; pass a rate",
     ),
     csv_reader(
         "vidur-arrivals",
