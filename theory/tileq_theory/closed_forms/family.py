@@ -6,7 +6,7 @@ c0 + a0*max(0, n - b0)   is the setting   c = c0 - a0*b0,  w = a0*b0,  beta = a0
 
 from __future__ import annotations
 
-__all__ = ["FORMS", "GATE_AND_ROUTE_TIME", "ITERATION_TIME"]
+__all__ = ["FORMS", "GATE_AND_ROUTE_CAPACITY", "GATE_AND_ROUTE_TIME", "ITERATION_TIME"]
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,6 +31,13 @@ _C0 = Quantity("c0_s", "c_0", "time of a batch of at most b0 tokens", "s")
 _A0 = Quantity("a0_s", "a_0", "time of each token beyond b0", "s/token", "nonnegative")
 _B0 = Quantity("b0_tokens", "b_0", "tokens that cost nothing beyond c0", "tokens", "nonnegative")
 
+_TAU = Quantity("mixed_iteration_s", r"\tau", "time of a mixed iteration", "s")
+_CHUNK = Quantity("chunk_tokens", "C", "prefill tokens of a mixed iteration", "tokens")
+_SLOTS = Quantity("max_sequences", "B", "sequences of an iteration, the prefill included", "", "count")
+_GAMMA = Quantity("solo_tokens_per_s", r"\gamma", "tokens per second of a decode on a solo GPU", "tokens/s")
+_P = Quantity("prefill_tokens", "p", "prefill tokens of a request, averaged over the direction", "tokens")
+_D = Quantity("decode_tokens", "t", "decode tokens of a request, averaged over the direction", "tokens")
+
 
 def _family(v: Mapping[str, Any]) -> Any:
     import sympy as sp
@@ -50,6 +57,15 @@ def _gate_and_route(v: Mapping[str, Any]) -> Any:
     import sympy as sp
 
     return v["c0_s"] + v["a0_s"] * sp.Max(0, v["batch_tokens"] - v["b0_tokens"])
+
+
+def _fleet_capacity(v: Mapping[str, Any]) -> Any:
+    import sympy as sp
+
+    share = v["prefill_tokens"] * v["mixed_iteration_s"] / v["chunk_tokens"]  # mixed GPUs per request a second
+    slots, solo = v["max_sequences"], v["solo_tokens_per_s"]
+    beside = share * ((slots - 1) / v["mixed_iteration_s"] - slots * solo)
+    return 1 / sp.Max(share, (v["decode_tokens"] - beside) / (slots * solo))
 
 
 ITERATION_TIME = ClosedForm(
@@ -84,4 +100,13 @@ GATE_AND_ROUTE_TIME = ClosedForm(
     build=_gate_and_route,
 )
 
-FORMS = (ITERATION_TIME, GATE_AND_ROUTE_TIME)
+GATE_AND_ROUTE_CAPACITY = ClosedForm(
+    name="gate_and_route_capacity",
+    title="requests per second and GPU of a fleet of mixed and solo GPUs with nobody giving up",
+    source="Lin, Ding, Han, Zhang, arXiv 2602.02987, program at theta = 0 (derived above)",
+    unit="1/s",
+    quantities=(_P, _D, _TAU, _CHUNK, _SLOTS, _GAMMA),
+    build=_fleet_capacity,
+)
+
+FORMS = (ITERATION_TIME, GATE_AND_ROUTE_TIME, GATE_AND_ROUTE_CAPACITY)
