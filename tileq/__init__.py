@@ -17,9 +17,6 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from tileq_theory.workloads import named_workload as named_workload
-    from tileq_theory.workloads import workload_names as workload_names
-
     from tileq.catalogs import Catalog as Catalog
     from tileq.catalogs import catalog as catalog
     from tileq.planning import Plan as Plan
@@ -73,6 +70,8 @@ if TYPE_CHECKING:
     from tileq_theory.request_class import RequestClass as RequestClass
     from tileq_theory.request_class import parse_class as parse_class
     from tileq_theory.workload import Workload as Workload
+    from tileq_theory.workloads import named_workload as named_workload
+    from tileq_theory.workloads import workload_names as workload_names
 
 _HOMES = {
     "tileq.catalogs": ("Catalog", "catalog"),

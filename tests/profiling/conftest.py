@@ -237,7 +237,9 @@ SAMPLES: dict[str, Sample] = {
     "lmbenchmark": Sample(
         _csv(
             "prompt_tokens,generation_tokens,ttft,generation_time,user_id,question_id,launch_time,finish_time",
-            lambda i, r: f"{r[0]},{r[1]},0.5,1.5,{i % 2},{i},{EPOCH_S + r[2] // 1000}.{r[2] % 1000:03d},{EPOCH_S + 9e6}",
+            lambda i, r: (
+                f"{r[0]},{r[1]},0.5,1.5,{i % 2},{i},{EPOCH_S + r[2] // 1000}.{r[2] % 1000:03d},{EPOCH_S + 9e6}"
+            ),
         )
     ),
     "vllm-bench": Sample(

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from tileq.cli import options as o
 from tileq.cli.show import show
+from tileq.cli.text import paragraph, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,24 +25,18 @@ def catalog(kind: Kind, /, *, json: o.Json = False) -> None:
     """List what can be named: GPUs, models, workloads, trace formats and more."""
     from tileq import catalogs
 
-    document = catalogs.catalog(kind).to_dict()
-    show(document, lambda console: _render(document, console), as_json=json)
+    found = catalogs.catalog(kind)
+    document = found.to_dict()
+    show(document, lambda console: _render(document, found.columns, console), as_json=json)
 
 
-def _render(document: dict[str, Any], console: Console) -> None:
-    from rich.table import Table
-
+def _render(document: dict[str, Any], columns: tuple[str, ...], console: Console) -> None:
     rows = document["rows"]
-    table = Table(box=None, padding=(0, 2), pad_edge=False)
-    columns = [name for name in rows[0] if any(row.get(name) not in (None, "") for row in rows)] if rows else []
-    for name in columns:
-        numeric = all(isinstance(row.get(name), int | float | None) for row in rows)
-        table.add_column(name.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(row.get(name)) for name in columns))
-    console.print(table, markup=False)
-    if document["usage"]:
-        console.print(f"\nUse: {document['usage']}", markup=False)
+    numeric = [all(isinstance(row[name], int | float | None) for row in rows) for name in columns]
+    names = [name.replace("_", " ") for name in columns]
+    left = [place for place, is_number in enumerate(numeric) if not is_number]
+    table(console, names, [[_cell(row[name]) for name in columns] for row in rows], left=left)
+    paragraph(console, f"\n{len(rows)} {document['kind']}; use: {document['usage']}")
 
 
 def _cell(value: Any) -> str:

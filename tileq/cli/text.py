@@ -47,7 +47,7 @@ def table(console: Console, names: Sequence[str], rows: Sequence[Sequence[str]],
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=None, padding=(0, 2), pad_edge=False, header_style="dim")
+    grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for place, name in enumerate(names):
         grid.add_column(name, justify="left" if place in left else "right")
     for row in rows:
