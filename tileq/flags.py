@@ -6,7 +6,7 @@ Sarathi-Serve (`sarathi.entrypoints.openai.api_server`, whose options are the fl
 
 from __future__ import annotations
 
-__all__ = ["ENGINES", "EngineFlags", "EngineSettings", "engine_flags"]
+__all__ = ["ENGINES", "EngineFlags", "EngineSettings", "engine_flags", "known_engine"]
 
 import math
 import shlex
@@ -92,12 +92,17 @@ class _Writer:
         self.reasons[name] = reason
 
 
-def engine_flags(engine: str, settings: EngineSettings) -> EngineFlags:
-    """Return the flags that make `engine` run the plan; raise `InputError` for an engine that is not known."""
+def known_engine(engine: str) -> str:
+    """Return `engine` if its flags are known, else raise `InputError` with near matches."""
     if engine not in ENGINES:
         raise InputError(f"engine {engine!r} is not known; {near_matches('engines', engine, ENGINES)}")
+    return engine
+
+
+def engine_flags(engine: str, settings: EngineSettings) -> EngineFlags:
+    """Return the flags that make `engine` run the plan; raise `InputError` for an engine that is not known."""
     writer = _Writer({}, {})
-    launcher = ENGINES[engine](settings, writer)
+    launcher = ENGINES[known_engine(engine)](settings, writer)
     return EngineFlags(engine, launcher, writer.flags, writer.reasons)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "check_question", "plan"]
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tileq.flags import EngineFlags, EngineSettings, engine_flags
+from tileq.flags import EngineFlags, EngineSettings, engine_flags, known_engine
 from tileq.setting import Setting, Times, make_setting
 from tileq.traffic import Traffic, make_traffic
 from tileq_theory.capacity import Limits, TilePlan, tile_plan
 from tileq_theory.conventions import TokenConvention
-from tileq_theory.errors import InputError
+from tileq_theory.errors import InputError, nonnegative, positive, positive_int
 from tileq_theory.iteration_time import IterationTime
 
 if TYPE_CHECKING:
@@ -142,8 +142,11 @@ def plan(
     >>> answer.token_budget <= 8192 and answer.rate_per_s > 0
     True
     """
-    if convention not in ("engine", "paper"):
-        raise InputError(f"convention is {convention!r}; expected 'engine' or 'paper'")
+    check_question(convention=convention, tbt=tbt, max_tokens=max_tokens)
+    known_engine(engine)
+    offered = None if rate is None else nonnegative("rate", rate)
+    if ttft is not None:
+        positive("ttft", ttft)
     setting = make_setting(
         gpu,
         model,
@@ -155,7 +158,7 @@ def plan(
         calibration=calibration,
     )
     traffic = make_traffic(trace, workload, classes)
-    offered = traffic.rate_per_s if rate is None else rate
+    offered = traffic.rate_per_s if offered is None else offered
 
     def solve(where: Setting) -> TilePlan:
         limits = Limits(
@@ -173,6 +176,15 @@ def plan(
         setting, tile = exact, solve(exact)
     flags = engine_flags(engine, _engine_settings(setting, tile))
     return Plan(setting, traffic, tile, flags, convention, ttft, _warnings(setting, traffic, tile))
+
+
+def check_question(*, convention: str, tbt: float | None, max_tokens: int) -> None:
+    """Raise `InputError` under the caller's own names, before anything is read or solved."""
+    if convention not in ("engine", "paper"):
+        raise InputError(f"convention is {convention!r}; expected 'engine' or 'paper'")
+    if tbt is not None:
+        positive("tbt", tbt)
+    positive_int("max_tokens", max_tokens)
 
 
 def _engine_settings(setting: Setting, tile: TilePlan) -> EngineSettings:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tileq.plain import plain
+from tileq.planning import check_question
 from tileq.setting import Setting, Times, make_setting
 from tileq.traffic import Traffic, make_traffic
 from tileq_theory.capacity import Limits, StabilityRegion, stability_region
@@ -173,8 +174,7 @@ def region(
     >>> answer.to_dict()["at"]["inside"]
     True
     """
-    if convention not in ("engine", "paper"):
-        raise InputError(f"convention is {convention!r}; expected 'engine' or 'paper'")
+    check_question(convention=convention, tbt=tbt, max_tokens=max_tokens)
     if not classes and workload is None:
         raise InputError("no classes given; expected at least one, as in --class 1024:128 --class 4096:32")
     setting = make_setting(

@@ -42,11 +42,13 @@ def binds(constraint: str) -> str:
 
 def check(path: Path) -> Path:
     """Return `path` if a figure can be written to it, else raise `InputError`; done before any long work."""
+    if path.is_dir():
+        raise InputError(f"plot {path} is a folder; expected the name of a file to write")
     if path.suffix.lower() not in FORMATS:
-        raise InputError(f"plot {path} ends in {path.suffix or 'nothing'!r}; expected {', '.join(FORMATS)}")
-    if path.is_dir() or not path.parent.is_dir():
-        what = "is a folder" if path.is_dir() else f"lies in {path.parent}, which is not a folder"
-        raise InputError(f"plot {path} {what}; expected the name of a file to write")
+        ending = repr(path.suffix) if path.suffix else "nothing known"
+        raise InputError(f"plot {path} ends in {ending}; expected {', '.join(FORMATS)}")
+    if not path.parent.is_dir():
+        raise InputError(f"plot {path} lies in {path.parent}, which is not a folder; make it first")
     return path
 
 
