@@ -107,12 +107,8 @@ def independent_rate(time: IterationTime, demand: Demand, limits: Limits, levels
             add([(yj, 1), (dj, -demand.longest_context_tokens)])
         if limits.tbt_s is not None:
             add([(xj, tau[j] - limits.tbt_s * scale), (yj, k), (zj, e), (dj, s)])
-    for part, amount in (
-        (p, demand.prefill_tokens),
-        (d, demand.decode_tokens),
-        (y, reads),
-        (z, demand.attention_pairs),
-    ):
+    needs = ((p, demand.prefill_tokens), (d, demand.decode_tokens), (y, reads), (z, demand.attention_pairs))
+    for part, amount in needs:
         add([(part, -1.0), (rate, amount)])
     if limits.kv_tokens is not None:
         add([(x, -limits.kv_tokens), (rate, demand.memory_iterations)])
