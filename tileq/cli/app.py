@@ -15,6 +15,7 @@ app = App(
     help_epilogue="Example: `tileq plan` plans for a default GPU, model and mix",
     version=f"tileq {__version__}",
     help_format="markdown",
+    suppress_keyboard_interrupt=False,  # run() answers it, with a line
 )
 app.command(plan.plan, help_epilogue=plan.EXAMPLE)
 app.command(region.region, help_epilogue=region.EXAMPLE)
