@@ -130,7 +130,7 @@ SAMPLES: dict[str, Sample] = {
     "vidur-lengths": Sample(
         _csv(
             "num_prefill_tokens, num_decode_tokens, num_total_tokens, pd_ratio",
-            lambda i, r: f"{r[0]}, {r[1]}, {r[0] + r[1]}, {r[0] / r[1]}",
+            lambda i, r: f"{r[0]}, {r[1]}, {r[0] + r[1]}, {r[0] / max(r[1], 1)}",
         ),
         arrivals=False,
     ),

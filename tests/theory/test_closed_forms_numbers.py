@@ -197,7 +197,13 @@ def test_wait_capacity_fills_the_memory_exactly() -> None:
     volume = closed_form("wait_volume").exact(prompt_tokens=157, output_tokens=33)
     load = Fraction(int((rate * volume).p), int((rate * volume).q))
     assert closed_form("wait_memory").exact(d0_s="0.0123", d1_s="0.0000017", kv_load=load) == 16_492
-    args = dict(prompts_tokens=[157], outputs_tokens=[33], d0_s=0.0123, d1_s=1.7e-6, kv_capacity_tokens=16_492)
+    args = {
+        "prompts_tokens": [157],
+        "outputs_tokens": [33],
+        "d0_s": 0.0123,
+        "d1_s": 1.7e-6,
+        "kv_capacity_tokens": 16_492,
+    }
     assert wait_fluid(rates_per_s=[float(rate) * 0.999999], **args).fits
     assert not wait_fluid(rates_per_s=[float(rate) * 1.000001], **args).fits
     assert wait_fluid(rates_per_s=[float(rate) / 2], **args).headroom == pytest.approx(2, rel=1e-12)

@@ -21,10 +21,12 @@ COMMON: dict[str, Fraction] = {
         "nodes": "3", "rate_per_s": "2.5", "launch_s": "0.011", "tile_s": "0.035", "tile_tokens": "128",
         "token_s": "0.00003", "weight_floor_s": "0.02", "pair_s": "1e-9", "kv_token_s": "2e-8", "sequence_s": "1e-5",
         "batch_tokens": "500", "prefill_tokens": "300", "decode_tokens": "170", "kv_read_tokens": "65000",
-        "attention_pairs": "45000", "memory_iterations": "66000", "slot_iterations": "172", "kv_capacity_tokens": "90000",
+        "attention_pairs": "45000", "memory_iterations": "66000", "slot_iterations": "172",
+        "kv_capacity_tokens": "90000",
         "max_sequences": "64", "chunk_tokens": "256", "pairs": "4e5", "kv_tokens": "8e4", "sequences": "60",
         "c0_s": "0.02", "a0_s": "0.0001", "b0_tokens": "200", "t_lin_s": "0.004", "t_nl_s": "0.000005",
-        "b_col_tokens": "120", "b_lcm_tokens": "500", "prefill_chunks": "2.6", "mean_tokens": "200", "cap_tokens": "512",
+        "b_col_tokens": "120", "b_lcm_tokens": "500", "prefill_chunks": "2.6", "mean_tokens": "200",
+        "cap_tokens": "512",
         "tiles": "4", "share": "0.9", "batch_s": "0.037", "longest_tokens": "3200", "prompt_mean": "800",
         "prompt_second": "7e5", "output_mean": "700", "output_second": "6e5", "cross": "5e5", "prompt_low": "10",
         "prompt_high": "1600", "output_low": "10", "output_high": "1500", "prompt_tokens": "150", "output_tokens": "90",
@@ -58,12 +60,12 @@ def test_sensitivities_are_derivatives(name: str) -> None:
             values = {symbols[k]: sp.Rational(v.numerator, v.denominator) for k, v in point.items()}
             shift = point[q.name] + sign * step
             values[symbols[q.name]] = sp.Rational(shift.numerator, shift.denominator)
-            moved.append(sp.N(form.expression.subs(values), 40))
+            moved.append(sp.N(form.expression.xreplace(values), 40))
         difference = float((moved[0] - moved[1]) / (2 * sp.Rational(step.numerator, step.denominator)))
         scale = abs(value / float(point[q.name]))
         assert slopes[q.name] == pytest.approx(difference, rel=1e-8, abs=1e-9 * scale), q.name
         assert relative[q.name] == pytest.approx(slopes[q.name] * float(point[q.name]) / value, rel=1e-12, abs=1e-15)
-        symbolic = form.elasticity(q.name).subs(
+        symbolic = form.elasticity(q.name).xreplace(
             {symbols[k]: sp.Rational(v.numerator, v.denominator) for k, v in point.items()}
         )
         assert float(sp.N(symbolic, 30)) == pytest.approx(relative[q.name], rel=1e-9, abs=1e-12), q.name
@@ -113,7 +115,6 @@ def test_inputs_stay_exact() -> None:
         ({"nodes": "many"}, "nodes is 'many'"),
         ({"nodes": "1/0"}, "nodes is '1/0'"),
         ({"nodes": True}, "nodes is True"),
-        ({"nodes": None}, "nodes is None"),
         ({"tile_tokens": 12.5}, "tile_tokens is 12.5; expected a whole number that is 1 or more"),
         ({"launch_s": -0.1}, "launch_s is -0.1; expected a number that is 0 or more"),
         ({"tile": 1}, "no symbol 'tile'; did you mean tile_s"),

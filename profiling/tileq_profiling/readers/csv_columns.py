@@ -108,16 +108,14 @@ def _plain_batches(source: Source, header: Header, columns: list[Column]) -> Ite
                 if batch.num_rows:
                     yield [batch.column(position) for position in range(len(columns))]
     except pa.ArrowInvalid as problem:
-        if "Empty CSV file" in str(problem):
+        if not _explain(source, header):
             return
-        _explain(source, header)
         raise InputError(f"{source.name} cannot be read as CSV: {str(problem).splitlines()[0][:160]}") from None
 
 
-def _explain(source: Source, header: Header) -> None:
-    """Walk the file slowly so that a ragged or undecodable row raises its own error."""
-    for _ in _records(source, header):
-        pass
+def _explain(source: Source, header: Header) -> int:
+    """Walk the file slowly so that a ragged or undecodable row raises its own error; return how many rows there are."""
+    return sum(1 for _ in _records(source, header))
 
 
 def _quoted_batches(source: Source, header: Header, columns: list[Column]) -> Iterator[list[pa.Array]]:

@@ -86,17 +86,17 @@ class Source:
         if b"\0" in self.head:
             raise InputError(f"{self.name} is a binary file; expected text (CSV, JSON or JSON lines, plain or gzip)")
 
-    def open_bytes(self) -> IO[bytes]:
+    def open_bytes(self) -> io.BufferedIOBase:
         """Return the decompressed bytes from the start, without a byte-order mark."""
         # The caller closes it: every use is a `with`.
-        stream = cast("IO[bytes]", (gzip.open if self._gzipped else open)(self.path, "rb"))
+        stream = cast("io.BufferedIOBase", (gzip.open if self._gzipped else open)(self.path, "rb"))
         if stream.read(3) != b"\xef\xbb\xbf":
             stream.seek(0)
         return stream
 
-    def open_text(self) -> IO[str]:
+    def open_text(self) -> io.TextIOWrapper:
         """Return the text from the start; line endings are left as they are."""
-        return io.TextIOWrapper(self.open_bytes(), encoding="utf-8", errors="strict", newline="")
+        return io.TextIOWrapper(cast("IO[bytes]", self.open_bytes()), encoding="utf-8", errors="strict", newline="")
 
     @cached_property
     def has_quotes(self) -> bool:

@@ -148,7 +148,7 @@ class ClosedForm:
         Whole numbers, fractions, decimals and strings ("0.0372", "31/500") are taken as they read; a float is taken
         at its binary value. Raises `InputError` for a missing, unknown or impossible value.
         """
-        return self.expression.subs(self._point(values))
+        return self.expression.xreplace(self._point(values))
 
     def evaluate(self, **values: Value) -> float:
         """Return the value as a float, correctly rounded from 30 digits."""
@@ -167,16 +167,16 @@ class ClosedForm:
     def sensitivities(self, **values: Value) -> dict[str, float]:
         """Return the derivative by every symbol at a point; `InputError` where a max has a kink there."""
         point = self._smooth_point(values)
-        return {q.name: _number(self.name, _derivative(self, q.name).subs(point)) for q in self.quantities}
+        return {q.name: _number(self.name, _derivative(self, q.name).xreplace(point)) for q in self.quantities}
 
     def elasticities(self, **values: Value) -> dict[str, float]:
         """Return d ln(value) / d ln(symbol) for every symbol at a point; `InputError` where a max has a kink there."""
         point = self._smooth_point(values)
-        value = _number(self.name, self.expression.subs(point))
+        value = _number(self.name, self.expression.xreplace(point))
         if value == 0:
             raise InputError(f"{self.name} is 0 there, so a relative sensitivity does not exist; use sensitivities()")
         symbols = _symbols(self)
-        slopes = {q.name: _number(self.name, _derivative(self, q.name).subs(point)) for q in self.quantities}
+        slopes = {q.name: _number(self.name, _derivative(self, q.name).xreplace(point)) for q in self.quantities}
         return {name: slope * float(point[symbols[name]]) / value for name, slope in slopes.items()}
 
     def to_dict(self) -> dict[str, object]:
@@ -208,9 +208,10 @@ class ClosedForm:
         if missing:
             raise InputError(f"{self.name} needs {', '.join(missing)} as well; give each as a keyword")
         symbols = _symbols(self)
+        # used with xreplace, not subs: one pass, where subs would compare the arguments of a max anew at every symbol
         point = {symbols[q.name]: _rational(q, values[q.name]) for q in self.quantities}
         for condition in self.conditions:
-            margin = condition.margin(symbols).subs(point)
+            margin = condition.margin(symbols).xreplace(point)
             if not (margin > 0 if condition.strict else margin >= 0):
                 raise InputError(f"{self.name}: expected {condition.text}, but left minus right is {float(margin):.6g}")
         return point
@@ -220,7 +221,7 @@ class ClosedForm:
 
         point = self._point(values)
         for maximum in self.expression.atoms(sp.Max):
-            sizes = sorted(float(argument.subs(point)) for argument in maximum.args)
+            sizes = sorted(float(argument.xreplace(point)) for argument in maximum.args)
             if sizes[-1] - sizes[-2] <= _TIE * abs(sizes[-1]):
                 raise InputError(
                     f"{self.name}: two arguments of a max are equal there, so the slopes from the left and from the "

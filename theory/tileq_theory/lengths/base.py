@@ -60,6 +60,11 @@ class LengthLaw(ABC):
     def describe(self) -> str:
         """Return one short line for tables and provenance, e.g. 'uniform 10..1600 (mean 805)'."""
 
+    @property
+    def shortest(self) -> float:
+        """Essential infimum of X, tokens."""
+        return float(self.quantile(np.array([1e-300]))[0])
+
     def mean(self) -> float:
         """Return E[X], tokens."""
         return self.tail_sums(1)[0]
@@ -187,6 +192,7 @@ class JointLaw(ABC):
             slot_iterations=chunks + decode,
             longest_prompt_tokens=self.prompt_law.longest,
             longest_context_tokens=self.longest_context,
+            shortest_context_tokens=self.prompt_law.shortest + 1,
         )
 
     def demand_by_chunk(
@@ -199,7 +205,13 @@ class JointLaw(ABC):
         """Return g and u at every chunk size of an array; what does not depend on the chunk is computed once."""
         decode, kv_read = self._decode_moments(convention)
         sizes = [positive_int("chunk_tokens", int(s)) for s in chunk_tokens]
-        moments = np.array([self._chunk_moments(s, counting) for s in sizes], dtype=float).reshape(-1, 2)
+        law, mean = self.prompt_law, self.prompt_law.mean()
+        if counting == "whole":
+            tails = [law.tail_sums(s) for s in sizes]
+            pairs = [(chunks, s * later + mean) for s, (chunks, later) in zip(sizes, tails, strict=True)]
+        else:
+            pairs = [self._chunk_moments(s, counting) for s in sizes]
+        moments = np.array(pairs, dtype=float).reshape(-1, 2)
         return ChunkMoments(np.array(sizes, dtype=np.int64), kv_read + moments[:, 1], decode + moments[:, 0])
 
     def _decode_moments(self, convention: TokenConvention) -> tuple[float, float]:

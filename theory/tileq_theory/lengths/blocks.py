@@ -109,6 +109,11 @@ class BlockLaw(LengthLaw):
         """Essential supremum of X, tokens."""
         return float(self.blocks.high[self.blocks.weight > 0].max())
 
+    @property
+    def shortest(self) -> float:
+        """Essential infimum of X, tokens."""
+        return float(self.blocks.low[self.blocks.weight > 0].min())
+
     def mean(self) -> float:
         """Return E[X], tokens."""
         return self.blocks.power_moments()[0]

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from tileq_theory.errors import InputError
 
 LARGEST_TOKENS = 2**52  # beyond it a float no longer holds every whole number
-_FSUM_SIZE = 4096
+_FSUM_SIZE = 256
 
 
 def vector(name: str, values: ArrayLike) -> Float[np.ndarray, "row"]:
