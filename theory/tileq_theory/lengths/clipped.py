@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from tileq_theory.errors import InputError, positive_int
+from tileq_theory.errors import InputError
 from tileq_theory.lengths.base import LengthLaw
+from tileq_theory.lengths.checks import token_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,9 @@ class Clipped(LengthLaw):
     high: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "low", positive_int("low", self.low))
+        object.__setattr__(self, "low", token_count("low", self.low))
         if self.high is not None:
-            object.__setattr__(self, "high", positive_int("high", self.high))
+            object.__setattr__(self, "high", token_count("high", self.high))
             if self.high < self.low:
                 raise InputError(f"clipping range is {self.low}..{self.high}; expected low <= high")
 
