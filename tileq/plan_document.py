@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["SCHEMA_VERSION", "budget_curve", "plan_document"]
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -143,8 +144,7 @@ def budget_curve(plan: Plan) -> BudgetCurve:
     steps = np.round(np.geomspace(first, most, _CURVE_POINTS)).astype(int)
     inside = tile.curve_tokens[tile.curve_tokens >= first]
     tokens = [int(n) for n in np.unique(np.concatenate([steps, inside, inside[:-1] + 1, [tile.token_budget]]))]
-    points = [(n, *_single_budget(plan, n)) for n in tokens if n <= most]
-    points = [point for point in points if point[1] > 0]
+    points = [point for point in _single_budgets(plan, [n for n in tokens if n <= most]) if point[1] > 0]
     longest = None if limits.tbt_s is None else longest_within(bound.time, limits.tbt_s, most)
     where = f"{plan.setting.tp} x {plan.setting.gpu.name}" if plan.setting.tp > 1 else plan.setting.gpu.name
     return BudgetCurve(
@@ -159,15 +159,24 @@ def budget_curve(plan: Plan) -> BudgetCurve:
     )
 
 
-def _single_budget(plan: Plan, tokens: int) -> tuple[float, str]:
-    """Return the rate of one token budget and what binds it, with the chunk that it leaves beside the decodes."""
+def _single_budgets(plan: Plan, tokens: list[int]) -> list[tuple[int, float, str]]:
+    """Return (budget, its rate, what binds it), each with the chunk that it leaves beside the decodes."""
     bound = plan.tile.capacity
     time, limits = bound.time, bound.limits
-    whole = plan.traffic.workload.demand(chunk_tokens=tokens, convention=plan.convention)
-    iterations = float(single_level_iterations(time, whole, limits, tokens)[0])
-    if not np.isfinite(iterations):
-        return 0.0, "tbt"
-    chunk = max(1, min(tokens, round(tokens - whole.decode_tokens / iterations)))
-    demand = plan.traffic.workload.demand(chunk_tokens=chunk, convention=plan.convention)
-    rate = float(single_level_rate(time, demand, limits, tokens)[0])
-    return rate, binding_of_single(time, demand, limits, tokens)
+    chunks = []
+    for n, demand in zip(tokens, _demands(plan, tokens), strict=True):
+        iterations = float(single_level_iterations(time, demand, limits, n)[0])
+        left = n - demand.decode_tokens / iterations if np.isfinite(iterations) else n
+        chunks.append(max(1, min(n, round(left))))
+    return [
+        (n, float(single_level_rate(time, demand, limits, n)[0]), binding_of_single(time, demand, limits, n))
+        for n, demand in zip(tokens, _demands(plan, chunks), strict=True)
+    ]
+
+
+def _demands(plan: Plan, chunks: list[int]) -> list[Demand]:
+    """Return the demand of one request at every chunk size; only memory and slots depend on it."""
+    sizes = np.array(chunks, dtype=np.int64)
+    moments = plan.traffic.workload.demand_by_chunk(sizes, convention=plan.convention)
+    pairs = zip(moments.memory_iterations, moments.slot_iterations, strict=True)
+    return [replace(plan.tile.capacity.demand, memory_iterations=float(g), slot_iterations=float(u)) for g, u in pairs]
