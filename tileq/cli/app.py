@@ -12,9 +12,9 @@ from tileq.cli import catalog, plan, region
 app = App(
     name="tileq",
     help="From a GPU, a model and a request trace to the throughput-optimal tile and its proof.",
-    help_epilogue="Example: `tileq plan` plans for a default GPU, model and mix",
+    help_epilogue="Example: tileq plan    (a default GPU, model and mix)",
     version=f"tileq {__version__}",
-    help_format="markdown",
+    help_format="plaintext",
     suppress_keyboard_interrupt=False,  # run() answers it, with a line
 )
 app.command(plan.plan, help_epilogue=plan.EXAMPLE)

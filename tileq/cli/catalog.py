@@ -15,7 +15,7 @@ from tileq.cli.text import paragraph, table
 if TYPE_CHECKING:
     from rich.console import Console
 
-EXAMPLE = "Example: `tileq catalog gpus`"
+EXAMPLE = "Example: tileq catalog gpus"
 Kind = Annotated[
     Literal["gpus", "models", "workloads", "traces", "policies", "closed-forms"], Parameter(help="What to list.")
 ]

@@ -1,4 +1,7 @@
-"""Options that several commands share: their names, one line of help each, and how their text becomes a value."""
+"""Options that several commands share: their names, one line of help each, and how their text becomes a value.
+
+Nothing of the theory is imported here: `--help` needs none of it.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,9 @@ __all__ = [
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter, Token
-
-from tileq.setting import Times
-from tileq_theory.conventions import TokenConvention
 
 MACHINE = Group("Machine", sort_key=1)
 TRAFFIC = Group("Traffic", sort_key=2)
@@ -69,12 +69,12 @@ Tp = Annotated[int, option("GPUs per copy of the model.", MACHINE, converter=who
 Nodes = Annotated[int, option("Equal replicas behind one balancer.", MACHINE, converter=whole)]
 Dtype = Annotated[str, option("Weights: fp16, fp8, int8, w8a16, ...", MACHINE)]
 KvDtype = Annotated[str | None, option("KV cache, if not 16 bits: fp8, int8.", MACHINE)]
-TimesOf = Annotated[Times, option("Roofline.", MACHINE)]
+TimesOf = Annotated[Literal["corrected", "datasheet"], option("Roofline.", MACHINE)]
 Calibration = Annotated[str | None, option("Measured iteration time, a file.", MACHINE)]
 MemoryUtilisation = Annotated[float, option("Share of GPU memory used.", MACHINE, converter=number)]
 
 Classes = Annotated[list[str] | None, option("P:O tokens, as 512:128@SHARE; repeatable.", TRAFFIC, name="--class")]
-Convention = Annotated[TokenConvention, option("O - 1 decodes, or O.", TRAFFIC)]
+Convention = Annotated[Literal["engine", "paper"], option("O - 1 decodes, or O.", TRAFFIC)]
 
 Tbt = Annotated[float | None, option("Longest iteration allowed, seconds.", LIMITS, converter=number)]
 MaxNumSeqs = Annotated[int | None, option("Most sequences in a batch.", LIMITS, converter=whole)]

@@ -8,9 +8,8 @@ from typing import Annotated
 
 from tileq.cli import options as o
 from tileq.cli.show import show
-from tileq.plots import figure
 
-EXAMPLE = "Example: `tileq plan --gpu a100-sxm-80gb --workload chat --tbt 0.05`"
+EXAMPLE = "Example: tileq plan --gpu a100-sxm-80gb --workload chat --tbt 0.05"
 
 Trace = Annotated[str | None, o.option("Request trace (tileq catalog traces).", o.TRAFFIC)]
 Workload = Annotated[str | None, o.option("Named mix (tileq catalog workloads).", o.TRAFFIC)]
@@ -45,6 +44,7 @@ def plan(
     """Find the throughput-optimal tile, what it carries and why, and the flags to set."""
     from tileq import planning
     from tileq.cli.plan_text import render_plan
+    from tileq.plots import figure
 
     if plot is not None:
         figure.check(plot)

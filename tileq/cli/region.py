@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tileq.cli import options as o
 from tileq.cli.show import show
 from tileq.cli.text import facts, paragraph, table, title
-from tileq.plots import figure
 from tileq.words import number, percent
-from tileq_theory.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-EXAMPLE = "Example: `tileq region --class 1024:256 --class 8192:32 --at 5,1`"
+EXAMPLE = "Example: tileq region --class 1024:256 --class 8192:32 --at 5,1"
 
 At = Annotated[str | None, o.option("Rates to judge, one a class: r1,r2,...", o.TRAFFIC)]
 
@@ -43,6 +41,7 @@ def region(
 ) -> None:
     """Find which rates of several request classes can be served together."""
     from tileq import regions
+    from tileq.plots import figure
 
     if plot is not None:
         figure.check(plot)
@@ -73,6 +72,8 @@ def _rates(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
+        from tileq_theory.errors import InputError
+
         raise InputError(f"--at is {text!r}; expected numbers with commas between them, one a class") from None
 
 

@@ -12,8 +12,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tileq_theory.errors import InputError, TileqError
-
 BAD_INPUT = 2
 FAILURE = 1
 INTERRUPTED = 130
@@ -46,15 +44,22 @@ def _dispatch(arguments: list[str]) -> int:
         return _complain(f"error: {error} (tileq --help)", BAD_INPUT)
     except CycloptsError as error:
         return _complain(f"error: {error} {_help_of(arguments)}", BAD_INPUT)
-    except InputError as error:
-        return _complain(f"error: {error}", BAD_INPUT)
-    except TileqError as error:
-        return _complain(f"error: {error}", FAILURE)
-    except (BrokenPipeError, KeyboardInterrupt):
+    except BrokenPipeError:
         raise
     except Exception as error:
-        return _unexpected(error)
+        return _failed(error)
     return 0
+
+
+def _failed(error: Exception) -> int:
+    # imported here: a command that only shows its help should not pay for the theory
+    from tileq_theory.errors import InputError, TileqError
+
+    if isinstance(error, InputError):
+        return _complain(f"error: {error}", BAD_INPUT)
+    if isinstance(error, TileqError):
+        return _complain(f"error: {error}", FAILURE)
+    return _unexpected(error)
 
 
 def _unexpected(error: Exception) -> int:
