@@ -61,3 +61,16 @@ def test_links_between_files_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_readme_prints_what_the_command_prints() -> None:
+    """`python docs/refresh.py` brings it up to date."""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("refresh", ROOT / "docs" / "refresh.py")
+    assert spec is not None and spec.loader is not None
+    refresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(refresh)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"$ {refresh.SAMPLE}\n{refresh.printed(refresh.SAMPLE)}\n```" in readme
+    assert all((ROOT / "docs" / "pictures" / name).is_file() for name in refresh.PICTURES)
