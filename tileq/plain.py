@@ -54,5 +54,5 @@ def _plain_composite(value: Any) -> Any:
 
 
 def dumps(document: Mapping[str, Any]) -> str:
-    """Return the document as one JSON text; never NaN or Infinity."""
-    return json.dumps(plain(document), indent=2, allow_nan=False, ensure_ascii=False)
+    """Return the document as one JSON text; never NaN or Infinity, and ASCII for whatever reads it."""
+    return json.dumps(plain(document), indent=2, allow_nan=False)

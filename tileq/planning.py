@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tileq.flags import EngineFlags, EngineSettings, engine_flags, known_engine
 from tileq.setting import Setting, Times, make_setting
 from tileq.traffic import Traffic, make_traffic
+from tileq.words import number
 from tileq_theory.capacity import Limits, TilePlan, tile_plan
 from tileq_theory.conventions import TokenConvention
 from tileq_theory.errors import InputError, nonnegative, positive, positive_int
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _SAME_MEMORY = 1e-3  # relative change of the KV capacity below which the plan is not made again
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Plan:
     """The answer of `plan`.
 
@@ -66,6 +67,14 @@ class Plan:
     def binding(self) -> str:
         """The constraint that decides the capacity."""
         return self.tile.capacity.binding
+
+    def __repr__(self) -> str:
+        s = self.setting
+        where = f"{s.model.name} on {s.tp} x {s.gpu.name}" if s.tp > 1 else f"{s.model.name} on {s.gpu.name}"
+        return (
+            f"<Plan of {where}, {self.traffic.label}: {number(self.rate_per_s)} requests/s, {self.binding} binds, "
+            f"token_budget {self.token_budget}, max_num_seqs {self.tile.max_num_seqs}>"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document that `tileq plan --json` prints."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Region:
     """The answer of `region`.
 
@@ -52,6 +52,11 @@ class Region:
     convention: TokenConvention
     at: tuple[float, ...] | None
     warnings: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.theory.names)
+        where = f"{self.setting.model.name} on {self.setting.gpu.name}"
+        return f"<Region of {names} for {where}: {len(self.theory.facets)} facets, {len(self.theory.vertices)} corners>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document that `tileq region --json` prints."""

@@ -62,14 +62,14 @@ def seconds(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share in percent.
+    """Return a share in percent, without a blank at which a line could break.
 
     Examples
     --------
     >>> percent(0.4567), percent(0.0004), percent(1.0)
-    ('45.7 %', '0.04 %', '100 %')
+    ('45.7%', '0.04%', '100%')
     """
-    return f"{number(100 * share, 3 if abs(share) >= 0.1 else 2)} %"
+    return f"{number(100 * share, 3 if abs(share) >= 0.1 else 2)}%"
 
 
 def lever(name: str) -> str:

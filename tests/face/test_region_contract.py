@@ -39,6 +39,7 @@ def test_corners_lie_on_facets_and_no_corner_beyond_one(capsys: pytest.CaptureFi
 
 
 def test_a_corner_on_an_axis_is_the_capacity_of_that_class_alone() -> None:
+    """Without a TBT limit; with one, the rows that tie reads to tokens know the lengths of every class named."""
     region = tq.region(["1024:256", "4096:32"], max_num_seqs=64)
     for axis, demand in enumerate(region.theory.demands):
         alone = tq.capacity(region.theory.time, demand, region.theory.limits).rate_per_s

@@ -79,7 +79,7 @@ def _offered(d: Document) -> str:
     rate, load, replicas = d["offered_rate_per_s"], d["utilisation"], d["replicas"]
     room = f"{percent(1 - load)} is free" if load < 1 else "no policy is stable"
     carry = "1 replica carries it" if replicas == 1 else f"{replicas} replicas carry it"
-    return f"{number(rate)} requests/s, {percent(load)} of capacity: {room}; {carry} at 90 % load"
+    return f"{number(rate)} requests/s, {percent(load)} of capacity: {room}; {carry} at 90% load"
 
 
 def _why(d: Document, console: Console) -> None:
@@ -87,7 +87,7 @@ def _why(d: Document, console: Console) -> None:
     paragraph(console, d["binding_reason"])
     ranked = sorted(d["elasticities"].items(), key=lambda item: -abs(item[1]))
     rows = [
-        (f"1 % {lever(name)}", f"+{number(abs(value), 2)} % rate")
+        (f"1% {lever(name)}", f"+{number(abs(value), 2)}% rate")
         for name, value in ranked
         if abs(value) >= _WORTH_TELLING
     ]
