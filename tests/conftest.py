@@ -10,9 +10,15 @@ from jaxtyping import install_import_hook
 
 # the numeric tower: an int is a good float, as type checkers have it
 CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
-install_import_hook(["tileq_theory", "tileq_engine", "tileq_profiling"], CHECKER)
+PACKAGES = ["tileq_theory", "tileq_engine", "tileq_profiling"]
 
 DATA_VARIABLE = "TILEQ_DATA"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check array shapes and types in every test; not in benchmarks, which would time the checks."""
+    if config.getoption("markexpr") != "bench":
+        install_import_hook(PACKAGES, CHECKER)
 
 
 def shared_data() -> Path | None:
