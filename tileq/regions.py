@@ -200,7 +200,8 @@ def region(
         tbt_s=tbt,
         nodes=nodes,
     )
-    demands = traffic.workload.demands(chunk_tokens=max_tokens, convention=convention)
+    # the least KV that any chunking holds: the region bounds every policy
+    demands = traffic.workload.demands(chunk_tokens=max_tokens, convention=convention, counting="least")
     names = [c.name for c in traffic.workload.classes]
     theory = stability_region(setting.time, demands, limits, names=names)
     rates = None if at is None else tuple(float(rate) for rate in at)
