@@ -8,7 +8,7 @@ signature: the loop compiles once, whatever the policy.
 
 from __future__ import annotations
 
-__all__ = ["Kernels", "cache_root", "compiled_kernels", "hook_for", "plain_kernels"]
+__all__ = ["Kernels", "bound_decision", "cache_root", "compiled_kernels", "hook_for", "plain_kernels"]
 
 import ast
 import functools
@@ -51,9 +51,9 @@ _MODULES = (
     "simulator_step",
     "simulator_jump",
     "simulator_loop",
+    "scheduler_kernels",
 )
 _NOT_KERNELS = frozenset({"coefficients", "to_ps", "to_seconds"})
-_ENTRY_POINTS = ("run_until", "decide", "announce", "complete", "account")
 
 
 def cache_root() -> Path:
@@ -140,9 +140,10 @@ def _kernel_file(text: str) -> Path:
         return _write_module(Path(tempfile.mkdtemp(prefix="tileq-")) / f"kernels-{digest}", text)
 
 
+@functools.cache
 def _signatures() -> dict[str, Any]:
     """Return numba signatures of the five hooks and of the entry points."""
-    from numba import boolean, float64, from_dtype, int64, types, void
+    from numba import float64, from_dtype, int64, types, void
 
     R, B, S = (from_dtype(record_dtype(f))[::1] for f in (REQUEST_FIELDS, SLOT_FIELDS, SCALAR_FIELDS))
     I = int64[::1]  # noqa: E741
@@ -158,12 +159,9 @@ def _signatures() -> dict[str, Any]:
     five = (t["decodes"], t["order"], t["mixing"], t["admission"], t["eviction"])
     entry = {
         "run_until": int64(R, B, S, I, I, I, I, I, I, I, I, I, I, I, *five),
-        "decide": int64(R, B, S, I, I, I, I, *five),
-        "announce": void(R, S, int64),
-        "complete": int64(R, B, S, I, I, I, I, I, I, int64),
-        "account": void(S, int64),
+        "decide_at": int64(R, B, S, I, I, I, I, I, int64, *five),
+        "complete_at": int64(R, B, S, I, I, I, I, I, I, I, int64),
     }
-    del boolean
     return {**hooks, **entry}
 
 
@@ -203,14 +201,32 @@ def plain_kernels() -> Kernels:
     return Kernels(space, False)
 
 
+def _fixed(function: Any, signature: Any) -> Any:
+    """Compile `function` for `signature` alone: called with hooks, numba would otherwise specialise it on each."""
+    if signature.args not in function.overloads:
+        function.compile(signature)
+        function.disable_compile()
+    return function
+
+
 def entry_point(name: str) -> Any:
     """Return the compiled entry point `name`, compiled for its one signature."""
     with _LOCK:
         function = compiled_kernels()[name]
         signature = _signatures()[name]
-        if signature.args not in function.overloads:
-            function.compile(signature)
-        return function
+        return _fixed(function, signature)
+
+
+def bound_decision(decide: Any, hooks: tuple[Any, ...]) -> Any:
+    """Return `decide_at` with its hooks fixed, compiled: passing five function pointers from Python costs 25 us."""
+    from numba import njit
+
+    decodes, order, mixing, admission, eviction = hooks
+
+    def decision(R: Any, B: Any, S: Any, H: Any, O: Any, W: Any, P: Any, X: Any, now: Any) -> Any:  # noqa: E741
+        return decide(R, B, S, H, O, W, P, X, now, decodes, order, mixing, admission, eviction)
+
+    return njit(nogil=True)(inspect.unwrap(decision))
 
 
 def hook_for(kind: str, rule: str | Callable[..., Any], kernels: Kernels) -> Any:
@@ -224,9 +240,7 @@ def hook_for(kind: str, rule: str | Callable[..., Any], kernels: Kernels) -> Any
     with _LOCK:
         function = kernels[rule] if isinstance(rule, str) else _compiled_user_rule(rule)
         signature = _signatures()[kind]
-        if signature.args not in function.overloads:
-            function.compile(signature)
-        return function
+        return _fixed(function, signature)
 
 
 def _bound(rule: Callable[..., Any], kernels: Kernels) -> Callable[..., Any]:

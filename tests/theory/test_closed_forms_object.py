@@ -8,6 +8,7 @@ import sys
 from decimal import Decimal
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import sympy as sp
 
@@ -103,6 +104,10 @@ def test_inputs_stay_exact() -> None:
         expected = 131_000 * 3 / (Fraction(31, 833) if value == "31/833" else Fraction(372, 10_000))
         assert form.exact(batch_s=value, **where) == sp.Rational(expected.numerator, expected.denominator)
     assert form.exact(batch_s=0.5, **where) == 786_000  # a float is its binary value
+    assert form.exact(batch_s=sp.Rational(1, 2), **where) == form.exact(batch_s=np.float64(0.5), **where) == 786_000
+    assert form.exact(batch_s=np.int64(2), **where) == 196_500
+    with pytest.raises(InputError, match="finite float"):
+        form.evaluate(batch_s="1e-400", **where)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +120,8 @@ def test_inputs_stay_exact() -> None:
         ({"nodes": "many"}, "nodes is 'many'"),
         ({"nodes": "1/0"}, "nodes is '1/0'"),
         ({"nodes": True}, "nodes is True"),
+        ({"nodes": "nan"}, "nodes is 'nan'"),
+        ({"nodes": Decimal("Infinity")}, "nodes is Decimal('Infinity')"),
         ({"tile_tokens": 12.5}, "tile_tokens is 12.5; expected a whole number that is 1 or more"),
         ({"launch_s": -0.1}, "launch_s is -0.1; expected a number that is 0 or more"),
         ({"tile": 1}, "no symbol 'tile'; did you mean tile_s"),
@@ -166,7 +173,7 @@ def test_a_zero_value_has_no_relative_sensitivity_and_a_pole_no_value() -> None:
     with pytest.raises(InputError, match="is 0 there"):
         identity.elasticities(x=0)
     inverse = ClosedForm("inverse", "its inverse", "none", "", (x,), lambda v: 1 / v["x"])
-    with pytest.raises(InputError, match="expected values at which it is a finite number"):
+    with pytest.raises(InputError, match="expected values at which it is a finite float"):
         inverse.evaluate(x=0)
     above = ClosedForm(
         "above", "x above 1", "none", "", (x,), lambda v: v["x"], (Condition(lambda v: v["x"] - 1, "x > 1"),)

@@ -49,6 +49,7 @@ def check(law: LengthLaw, mass: Mass, step: int) -> None:
     for value, truth in zip(found, exact(mass, step), strict=True):
         assert value == pytest.approx(float(truth), rel=RELATIVE)
     assert law.longest == max(x for x, p in mass.items() if p > 0)
+    assert law.shortest == min(x for x, p in mass.items() if p > 0)
     ks = np.arange(0, int(law.longest) + 3, dtype=float)
     survival = [float(sum((p for x, p in mass.items() if x > k), Fraction(0))) for k in ks]
     assert law.survival(ks) == pytest.approx(survival, abs=1e-13)

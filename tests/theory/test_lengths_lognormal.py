@@ -106,7 +106,8 @@ def test_constructors_meet_what_they_are_named_for() -> None:
 
 def test_sigma_zero_is_one_length() -> None:
     law = LogNormal(math.log(300), 0.0)
-    assert (law.mean(), law.second_moment(), law.longest) == (300, 90000, 300)
+    assert (law.mean(), law.second_moment(), law.longest, law.shortest) == (300, 90000, 300, 300)
+    assert LogNormal(7, 0.01).shortest == 1  # improbable, not impossible
     assert law.quantile(np.array([0.1, 1.0])).tolist() == [300, 300]
     assert set(law.sample(np.random.default_rng(1), 9)) == {300}
 

@@ -12,11 +12,15 @@ from tileq_theory import Demand, IterationTime
 from tileq_theory.capacity import Limits
 
 
-def fixed(prompt: int, output: int, *, chunk: int | None = None, convention: str = "paper") -> Demand:
+def fixed(
+    prompt: int, output: int, *, chunk: int | None = None, convention: str = "paper", counting: str = "whole"
+) -> Demand:
     """Moments of fixed lengths, written out by summation over chunks and steps."""
     chunk = chunk or prompt
     steps = output if convention == "paper" else output - 1
     after_chunks = [min(c * chunk, prompt) for c in range(1, math.ceil(prompt / chunk) + 1)]
+    if counting == "least":
+        after_chunks = list(range(prompt, 0, -chunk))
     contexts = [prompt + j for j in range(1, steps + 1)]
     return Demand(
         prefill_tokens=prompt,

@@ -1,6 +1,6 @@
 r"""From the capacity program to what an engine is told: the tile plan.
 
-The outer bound lambda* takes the largest batch as the chunk size, which asks least of memory and slots. An engine has
+The outer bound lambda* takes the least demand of any way of cutting prompts into chunks. An engine has
 one token budget n; its rate lambda(n) is the single-level closed form with the chunk that a budget leaves beside the
 decodes, s = n - (decodes per iteration). Among budgets within `tolerance` of the best, the smallest is chosen, since
 a shorter iteration costs every resident less latency.
@@ -184,10 +184,10 @@ def tile_plan(
     if not 0 <= nonnegative("tolerance", tolerance) < 1:
         raise InputError(f"tolerance is {tolerance}; expected a share of at least 0 and below 1")
     demands = _Demands(workload, limits.max_batch_tokens, convention, counting)
-    bound = capacity(time, demands.largest, limits)
     curve = _Curve(time, demands, limits)
     sizes = _budgets(time, limits)
     rates = curve.rates(sizes)
+    bound = capacity(time, demands.least, limits)
     allowed = _within_ttft(time, bound.demand, sizes, ttft_s)
     budget = _smallest_budget(curve, sizes, rates, allowed, tolerance)
     return _assemble(time, limits, bound, curve, budget, sizes, rates, offered, max_utilisation)
@@ -202,6 +202,10 @@ class _Demands:
         self._setting: dict[str, Any] = {"convention": convention, "counting": counting}
         self._workload = workload
         self.largest = workload.demand(chunk_tokens=most_tokens, **self._setting)
+        # memory-iterations need not fall with the chunk size (prompts of 249 tokens: 869 in chunks of 62, 829 in chunks
+        # of 58), so a bound for all policies counts the least that chunks of up to n_max tokens can hold
+        least: ChunkCounting = "least" if counting == "whole" else counting
+        self.least = workload.demand(chunk_tokens=most_tokens, convention=convention, counting=least)
         self._by_chunk = getattr(workload, "demand_by_chunk", None)
         self._known: dict[int, Demand] = {most_tokens: self.largest}
 

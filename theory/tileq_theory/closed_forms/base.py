@@ -15,18 +15,23 @@ from __future__ import annotations
 
 __all__ = ["ClosedForm", "Condition", "Quantity"]
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
+from numbers import Rational
 from typing import Any, Literal
+
+import numpy as np
 
 from tileq_theory.errors import InputError, near_matches
 
 Expr = Any  # a sympy expression; sympy ships no types
 Domain = Literal["positive", "nonnegative", "share", "real", "count", "whole"]
-Value = int | float | str | Fraction | Decimal
+# Rational takes in fractions, numpy's whole numbers and sympy's rationals: one form's exact value feeds another
+Value = int | float | str | Decimal | Rational
 
 _EXPECTED: dict[str, str] = {
     "positive": "a number above 0",
@@ -283,10 +288,13 @@ def _rational(quantity: Quantity, value: Value) -> Any:
     import sympy as sp
 
     complaint = f"{quantity.name} is {value!r}; expected {_EXPECTED[quantity.domain]}"
-    if isinstance(value, bool):
+    if isinstance(value, (bool, np.bool_)):
         raise InputError(complaint)
     try:
-        number = Fraction(value) if isinstance(value, (str, Decimal, Fraction, int)) else Fraction(float(value))
+        if isinstance(value, Rational):
+            number = Fraction(int(value.numerator), int(value.denominator))
+        else:
+            number = Fraction(value) if isinstance(value, (str, Decimal)) else Fraction(float(value))
     except (TypeError, ValueError, OverflowError, ZeroDivisionError):
         raise InputError(complaint) from None
     inside = {
@@ -306,6 +314,6 @@ def _number(name: str, value: Expr) -> float:
     import sympy as sp
 
     numeric = sp.N(value, 30)
-    if not (numeric.is_real and numeric.is_finite):
-        raise InputError(f"{name} is {numeric} there; expected values at which it is a finite number")
+    if not (numeric.is_real and numeric.is_finite and abs(numeric) < sys.float_info.max):
+        raise InputError(f"{name} is {numeric} there; expected values at which it is a finite float")
     return float(numeric)

@@ -88,6 +88,19 @@ class LengthLaw(ABC):
         step = chunk_size(chunk_tokens)
         return step * self.tail_sums(step)[1] + self.mean()
 
+    def least_memory(self, chunk_tokens: int) -> float:
+        """Return E[X + (X - s)^+ + (X - 2s)^+ + ...], the least KV that chunks of at most s tokens hold.
+
+        The remainder goes first: X - (m - 1)s, ..., X - s, X; E[(X - a)^+] = sum over k >= a of S(k).
+        """
+        step = positive_int("chunk_tokens", chunk_tokens)
+        total, term, start = 0.0, math.inf, 0
+        while start < self.longest and term > 1e-17 * total:
+            term = self.tail_sums(1, first=start)[0]
+            total += term
+            start += step
+        return total
+
     def zero_share(self) -> float:
         """Return P(X = 0); it separates E[max(X - 1, 0)] from E[X] - 1. Every law of this package has X >= 1."""
         return 0.0
@@ -173,7 +186,7 @@ class JointLaw(ABC):
         convention
             "engine": O - 1 decode steps; "paper": O.
         counting
-            "whole": ceil(P/s) chunks; "fluid": P/s, the form that Nie et al. print.
+            "whole": ceil(P/s) chunks; "fluid": P/s, the form that Nie et al. print; "least": the remainder first.
 
         Raises
         ------
@@ -205,7 +218,7 @@ class JointLaw(ABC):
     ) -> ChunkMoments:
         """Return g and u at every chunk size of an array; what does not depend on the chunk is computed once."""
         decode, kv_read = self._decode_moments(convention)
-        sizes = [positive_int("chunk_tokens", int(s)) for s in chunk_tokens]
+        sizes = [chunk_size(int(s)) for s in chunk_tokens]
         law, mean = self.prompt_law, self.prompt_law.mean()
         if counting == "whole":
             tails = [law.tail_sums(s) for s in sizes]
@@ -230,6 +243,8 @@ class JointLaw(ABC):
         law = self.prompt_law
         if counting == "whole":
             return law.chunks(chunk), law.chunk_memory(chunk)
+        if counting == "least":
+            return law.chunks(chunk), law.least_memory(chunk)
         if counting == "fluid":
             return law.mean() / chunk, (law.mean() + law.second_moment() / chunk) / 2
-        raise InputError(f"chunk counting is {counting!r}; expected 'whole' or 'fluid'")
+        raise InputError(f"chunk counting is {counting!r}; expected 'whole', 'fluid' or 'least'")

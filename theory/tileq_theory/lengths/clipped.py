@@ -58,6 +58,11 @@ class Clipped(LengthLaw):
         """The law's own longest length, within the range."""
         return max(float(self.low), min(self._top, self.law.longest))
 
+    @property
+    def shortest(self) -> float:
+        """The law's own shortest length, within the range."""
+        return max(float(self.low), min(self._top, self.law.shortest))
+
     def survival(self, tokens: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
         """Return P(X > k) at each k."""
         k = np.floor(tokens)

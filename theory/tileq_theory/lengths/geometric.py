@@ -93,6 +93,11 @@ class Geometric(LengthLaw):
         """The cap, or inf."""
         return math.inf if self.cap is None else float(self.cap)
 
+    @property
+    def shortest(self) -> float:
+        """1."""
+        return 1.0
+
     def survival(self, tokens: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
         """Return P(X > k) at each k."""
         k = np.maximum(np.floor(tokens), 0.0)

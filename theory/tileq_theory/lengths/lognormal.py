@@ -92,6 +92,11 @@ class LogNormal(LengthLaw):
             return max(float(self.low), min(top, math.floor(math.exp(min(self.mu, 700.0)) + 0.5)))
         return top
 
+    @property
+    def shortest(self) -> float:
+        """`low`, which the normal's endless tail reaches with some probability; the one length when sigma is 0."""
+        return self.longest if self.sigma == 0 else float(self.low)
+
     def survival(self, tokens: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
         """Return P(X > k) at each k."""
         k = np.maximum(np.floor(tokens), 0.0)

@@ -24,7 +24,7 @@ def theta_root(ratio: float) -> float:
     Raises
     ------
     InputError
-        A negative or non-finite ratio.
+        A negative or non-finite ratio. (Above about 1e16 the root is 1 to double precision.)
 
     References
     ----------
