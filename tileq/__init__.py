@@ -19,10 +19,20 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from tileq.catalogs import Catalog as Catalog
     from tileq.catalogs import catalog as catalog
+    from tileq.comparing import PolicyComparison as PolicyComparison
+    from tileq.comparing import compare as compare
     from tileq.planning import Plan as Plan
     from tileq.planning import plan as plan
     from tileq.regions import Region as Region
     from tileq.regions import region as region
+    from tileq.simulating import Simulation as Simulation
+    from tileq.simulating import simulate as simulate
+    from tileq_engine.config import EngineConfig as EngineConfig
+    from tileq_engine.policy import Policy as Policy
+    from tileq_engine.registry import policy as policy
+    from tileq_engine.registry import policy_names as policy_names
+    from tileq_engine.requests import Requests as Requests
+    from tileq_engine.run import Run as Run
     from tileq_profiling.readers import Trace as Trace
     from tileq_profiling.readers import read_trace as read_trace
     from tileq_profiling.readers import reader_names as reader_names
@@ -75,8 +85,15 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "tileq.catalogs": ("Catalog", "catalog"),
+    "tileq.comparing": ("PolicyComparison", "compare"),
     "tileq.planning": ("Plan", "plan"),
     "tileq.regions": ("Region", "region"),
+    "tileq.simulating": ("Simulation", "simulate"),
+    "tileq_engine.config": ("EngineConfig",),
+    "tileq_engine.policy": ("Policy",),
+    "tileq_engine.registry": ("policy", "policy_names"),
+    "tileq_engine.requests": ("Requests",),
+    "tileq_engine.run": ("Run",),
     "tileq_profiling.readers": ("Trace", "read_trace", "reader_names"),
     "tileq_theory.arrivals": ("ArrivalProcess", "GammaArrivals", "OnOff", "Poisson"),
     "tileq_theory.capacity": (

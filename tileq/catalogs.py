@@ -89,33 +89,36 @@ def _traces() -> list[Row]:
 
 
 def _policies() -> list[Row]:
-    """Return the policies whose capacity the theory bounds: the program over only the batches that they form."""
-    return [
-        {
-            "name": "exclusive",
-            "batches": "prefill only or decode only",
-            "systems": "vLLM v0, THETA",
-            "bound": "tq.exclusive_capacity",
-        },
-        {
-            "name": "rad",
-            "batches": "two fixed sizes, prefill tiles and decode tiles",
-            "systems": "RAD",
-            "bound": "tq.rad_capacity",
-        },
-        {
-            "name": "sarathi",
-            "batches": "one token budget, decodes with prefill chunks",
-            "systems": "Sarathi-Serve, vLLM v1, SGLang mixed chunks",
-            "bound": "tq.sarathi_capacity",
-        },
-        {
-            "name": "static",
-            "batches": "prefilled whole, decoded until the last member ends",
-            "systems": "FasterTransformer",
-            "bound": "tq.static_capacity",
-        },
-    ]
+    """Return the engine's policies; `bound` is the program over only the batches that the policy forms, if there is one."""
+    import inspect
+
+    from tileq_engine.registry import policy_doc, policy_maker, policy_names
+
+    rows = []
+    for name in policy_names():
+        text = policy_doc(name)
+        settings = [p for p in inspect.signature(policy_maker(name)).parameters if p not in _ENGINE_SETTINGS]
+        rows.append(
+            {
+                "name": name,
+                "summary": text.split("\n")[0].rstrip("."),
+                "settings": settings,
+                "bound": _BOUNDS.get(name),
+                "about": " ".join(text.split()),
+            }
+        )
+    return rows
+
+
+_ENGINE_SETTINGS = ("token_budget", "max_num_seqs")
+_BOUNDS = {
+    "static": "tq.static_capacity",
+    "vllm_v0": "tq.exclusive_capacity",
+    "theta": "tq.exclusive_capacity",
+    "rad": "tq.rad_capacity",
+    "sarathi": "tq.sarathi_capacity",
+    "vllm_v1": "tq.sarathi_capacity",
+}
 
 
 def _closed_forms() -> list[Row]:
@@ -133,6 +136,6 @@ KINDS: dict[str, tuple[str, Callable[[], list[Row]], tuple[str, ...]]] = {
     "models": ("tileq plan --model NAME", _models, ("name", "layers", "params_b", "active_params_b", "experts")),
     "workloads": ("tileq plan --workload NAME", _workloads, ("name", "prompt_mean", "output_mean", "title")),
     "traces": ("tileq plan --trace FILE", _traces, ("name", "summary")),
-    "policies": ("tq.exclusive_capacity(time, demand, limits)", _policies, ("name", "batches", "systems")),
+    "policies": ("tileq simulate --policy NAME[:SETTING=VALUE:...]", _policies, ("name", "summary", "settings")),
     "closed-forms": ("tq.closed_form(NAME)", _closed_forms, ("name", "title")),
 }

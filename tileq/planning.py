@@ -82,6 +82,12 @@ class Plan:
 
         return plan_document(self)
 
+    def check(self, *, requests: int = 4000, seed: int = 0) -> dict[str, Any]:
+        """Simulate the plan (generalised RAD and Sarathi with this budget) and hold it against lambda*."""
+        from tileq.checking import check_plan
+
+        return check_plan(self, requests=requests, seed=seed)
+
     def plot(self, path: str | PathLike[str]) -> None:
         """Draw capacity against the token budget and write it to `path` (.png, .svg or .pdf)."""
         from tileq.plan_document import budget_curve

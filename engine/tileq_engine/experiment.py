@@ -70,6 +70,8 @@ def _average(name: str, values: Sequence[Any]) -> Any:
         shared = [key for key in first if all(isinstance(v, Mapping) and key in v for v in values)]
         return {key: _average(key, [v[key] for v in values]) for key in shared}
     if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+        if all(v == first for v in values) and name not in _SUMS:
+            return first  # a setting (a seed) stays the whole number it is
         if name == "max":
             return max(values)
         return sum(values) if name in _SUMS else math.fsum(values) / len(values)

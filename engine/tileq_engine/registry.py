@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["policy", "policy_doc", "policy_names"]
+__all__ = ["policy", "policy_doc", "policy_maker", "policy_names"]
 
 import importlib
 import inspect
@@ -45,7 +45,7 @@ def policy_names() -> tuple[str, ...]:
     return tuple(_HOMES)
 
 
-def _maker(name: str) -> Callable[..., Policy]:
+def policy_maker(name: str) -> Callable[..., Policy]:
     if name not in _HOMES:
         raise InputError(f"policy {name!r} is unknown; {near_matches('policies', str(name), _HOMES)}")
     made: Callable[..., Policy] = getattr(importlib.import_module(f"tileq_engine.policies.{_HOMES[name]}"), name)
@@ -65,7 +65,7 @@ def policy(name: str, **params: Any) -> Policy:
     >>> policy("sarathi", token_budget=512).token_budget
     512
     """
-    maker = _maker(name)
+    maker = policy_maker(name)
     known = inspect.signature(inspect.unwrap(maker)).parameters
     for given in params:
         if given not in known:
@@ -75,4 +75,4 @@ def policy(name: str, **params: Any) -> Policy:
 
 def policy_doc(name: str) -> str:
     """Return the paragraph on `name`: its rule, its source, what it optimises, when it fails."""
-    return inspect.getdoc(inspect.unwrap(_maker(name))) or ""
+    return inspect.getdoc(inspect.unwrap(policy_maker(name))) or ""

@@ -7,7 +7,7 @@ __all__ = ["app"]
 from cyclopts import App
 
 from tileq import __version__
-from tileq.cli import catalog, plan, region
+from tileq.cli import catalog, compare, plan, region, simulate
 
 app = App(
     name="tileq",
@@ -19,4 +19,6 @@ app = App(
 )
 app.command(plan.plan, help_epilogue=plan.EXAMPLE)
 app.command(region.region, help_epilogue=region.EXAMPLE)
+app.command(simulate.simulate, help_epilogue=simulate.EXAMPLE)
+app.command(compare.compare, help_epilogue=compare.EXAMPLE)
 app.command(catalog.catalog, help_epilogue=catalog.EXAMPLE)

@@ -7,22 +7,34 @@ from __future__ import annotations
 
 __all__ = [
     "Calibration",
+    "Check",
     "Classes",
     "Convention",
     "Dtype",
     "Engine",
+    "Folder",
     "Gpu",
     "Json",
     "KvDtype",
+    "KvTokens",
     "MaxNumSeqs",
     "MaxTokens",
     "MemoryUtilisation",
     "Model",
     "Nodes",
+    "Paying",
     "Plot",
+    "Policy",
+    "Preemption",
+    "Replications",
+    "Requests",
+    "Seed",
     "Tbt",
     "TimesOf",
+    "TokenBudget",
     "Tp",
+    "Trace",
+    "Workload",
 ]
 
 import math
@@ -35,7 +47,9 @@ from cyclopts import Group, Parameter, Token
 MACHINE = Group("Machine", sort_key=1)
 TRAFFIC = Group("Traffic", sort_key=2)
 LIMITS = Group("Limits", sort_key=3)
-OUTPUT = Group("Output", sort_key=4)
+ENGINE = Group("Engine", sort_key=4)
+RUNS = Group("Runs", sort_key=5)
+OUTPUT = Group("Output", sort_key=6)
 
 
 def number(_: type, tokens: Sequence[Token]) -> float:
@@ -74,11 +88,25 @@ Calibration = Annotated[str | None, option("Measured iteration time, a file.", M
 MemoryUtilisation = Annotated[float, option("Share of GPU memory used.", MACHINE, converter=number)]
 
 Classes = Annotated[list[str] | None, option("P:O tokens, as 512:128@SHARE; repeatable.", TRAFFIC, name="--class")]
+Trace = Annotated[str | None, option("Request trace (tileq catalog traces).", TRAFFIC)]
+Workload = Annotated[str | None, option("Named mix (tileq catalog workloads).", TRAFFIC)]
 Convention = Annotated[Literal["engine", "paper"], option("O - 1 decodes, or O.", TRAFFIC)]
 
 Tbt = Annotated[float | None, option("Longest iteration allowed, seconds.", LIMITS, converter=number)]
 MaxNumSeqs = Annotated[int | None, option("Most sequences in a batch.", LIMITS, converter=whole)]
 MaxTokens = Annotated[int, option("Largest batch considered, tokens.", LIMITS, converter=whole)]
+
+Policy = Annotated[str, option("Name, or name:setting=value:...", ENGINE)]
+TokenBudget = Annotated[int | None, option("Tokens of an iteration; the plan's.", ENGINE, converter=whole)]
+KvTokens = Annotated[int | None, option("KV capacity; the GPU's.", ENGINE, converter=whole)]
+Preemption = Annotated[Literal["recompute", "swap", "none"], option("Without a free block.", ENGINE)]
+Paying = Annotated[float | None, option("Share with TBT 0.1 s; others 0.5 s.", ENGINE, converter=number)]
+Check = Annotated[bool, option("Check every invariant (slow).", ENGINE, show_default=False)]
+
+Requests = Annotated[int, option("Requests of a run.", RUNS, converter=whole)]
+Replications = Annotated[int, option("Independent runs.", RUNS, converter=whole)]
+Seed = Annotated[int, option("Seed of the random streams.", RUNS, converter=whole)]
+Folder = Annotated[Path | None, option("Keep results; resume from them.", RUNS)]
 
 Engine = Annotated[str, option("Write flags for: vllm, sglang, sarathi.", OUTPUT)]
 Plot = Annotated[Path | None, option("Draw a picture: .png, .svg or .pdf.", OUTPUT)]

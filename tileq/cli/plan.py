@@ -11,9 +11,8 @@ from tileq.cli.show import show
 
 EXAMPLE = "Example: tileq plan --gpu a100-sxm-80gb --workload chat --tbt 0.05"
 
-Trace = Annotated[str | None, o.option("Request trace (tileq catalog traces).", o.TRAFFIC)]
-Workload = Annotated[str | None, o.option("Named mix (tileq catalog workloads).", o.TRAFFIC)]
 Rate = Annotated[float | None, o.option("Requests/s to serve: headroom, replicas.", o.TRAFFIC, converter=o.number)]
+Check = Annotated[bool, o.option("Simulate the plan against its capacity.", o.OUTPUT, show_default=False)]
 Ttft = Annotated[float | None, o.option("First token wanted within, seconds.", o.LIMITS, converter=o.number)]
 
 
@@ -28,8 +27,8 @@ def plan(
     memory_utilisation: o.MemoryUtilisation = 0.9,
     times: o.TimesOf = "corrected",
     calibration: o.Calibration = None,
-    trace: Trace = None,
-    workload: Workload = None,
+    trace: o.Trace = None,
+    workload: o.Workload = None,
     classes: o.Classes = None,
     rate: Rate = None,
     convention: o.Convention = "engine",
@@ -38,6 +37,7 @@ def plan(
     max_num_seqs: o.MaxNumSeqs = None,
     max_tokens: o.MaxTokens = 8192,
     engine: o.Engine = "vllm",
+    check: Check = False,
     plot: o.Plot = None,
     json: o.Json = False,
 ) -> None:
@@ -72,4 +72,6 @@ def plan(
     if plot is not None:
         answer.plot(plot)
     document = answer.to_dict()
+    if check:
+        document["check"] = answer.check()
     show(document, lambda console: render_plan(document, console), as_json=json)

@@ -24,6 +24,8 @@ def render_plan(document: Document, console: Console) -> None:
     _capacity(document, console)
     _why(document, console)
     _levels(document, console)
+    if "check" in document:
+        _check(document["check"], console)
     _trust(document, console)
 
 
@@ -123,6 +125,20 @@ def _levels(d: Document, console: Console) -> None:
         for level in d["levels"]
     ]
     table(console, names, rows)
+
+
+def _check(check: Mapping[str, Any], console: Console) -> None:
+    title(console, f"Simulated, saturated, {number(check['requests'])} requests")
+    rows = []
+    for name, found in check["policies"].items():
+        if found["rate_per_s"] is None:
+            rows.append((name, found["reason"]))
+            continue
+        low, high = found["ci95"]
+        between = f"{number(low)} to {number(high)} at 95%"
+        rate = f"{number(found['rate_per_s'])} requests/s ({between})"
+        rows.append((name, f"{rate}, {percent(found['of_capacity'])} of these requests' capacity"))
+    facts(console, rows)
 
 
 def _trust(d: Document, console: Console) -> None:

@@ -1,0 +1,136 @@
+"""`tileq compare`: read the options, run every policy on the same requests, show one table."""
+
+from __future__ import annotations
+
+__all__ = ["EXAMPLE", "compare"]
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tileq.cli import options as o
+from tileq.cli.show import show
+from tileq.cli.text import facts, table, title
+from tileq.words import number, percent, seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXAMPLE = "Example: tileq compare --policies sarathi,slai,rad --rates 8:20:4 --slo-ttft 0.5"
+
+Policies = Annotated[str, o.option("Names (with settings), commas between.", o.ENGINE)]
+Rates = Annotated[str | None, o.option("Requests/s: 1,2,4 or first:last:step.", o.TRAFFIC)]
+SloTtft = Annotated[float | None, o.option("Median TTFT within, s: capacity.", o.LIMITS, converter=o.number)]
+SloTbt = Annotated[float | None, o.option("p99 TBT within, s: capacity.", o.LIMITS, converter=o.number)]
+Capacity = Annotated[bool, o.option("Search the stable capacities too.", o.LIMITS, show_default=False)]
+
+
+def compare(
+    *,
+    policies: Policies = "sarathi,slai,rad",
+    gpu: o.Gpu = "h100-sxm",
+    model: o.Model = "llama-3.1-8b",
+    tp: o.Tp = 1,
+    dtype: o.Dtype = "bf16",
+    kv_dtype: o.KvDtype = None,
+    memory_utilisation: o.MemoryUtilisation = 0.9,
+    times: o.TimesOf = "corrected",
+    calibration: o.Calibration = None,
+    trace: o.Trace = None,
+    workload: o.Workload = None,
+    classes: o.Classes = None,
+    rates: Rates = None,
+    convention: o.Convention = "engine",
+    tbt: o.Tbt = None,
+    slo_ttft: SloTtft = None,
+    slo_tbt: SloTbt = None,
+    capacity: Capacity = False,
+    token_budget: o.TokenBudget = None,
+    max_num_seqs: o.MaxNumSeqs = None,
+    kv_tokens: o.KvTokens = None,
+    preemption: o.Preemption = "recompute",
+    paying: o.Paying = None,
+    requests: o.Requests = 4000,
+    replications: o.Replications = 5,
+    seed: o.Seed = 0,
+    folder: o.Folder = None,
+    plot: o.Plot = None,
+    json: o.Json = False,
+) -> None:
+    """Compare policies on the same requests over rates, and their capacities under limits."""
+    from tileq import comparing
+    from tileq.plots import figure
+
+    if plot is not None:
+        figure.check(plot)
+    answer = comparing.compare(
+        policies,
+        rates,
+        slo_ttft=slo_ttft,
+        slo_tbt=slo_tbt,
+        capacity=capacity,
+        requests=requests,
+        replications=replications,
+        seed=seed,
+        token_budget=token_budget,
+        seats=max_num_seqs,
+        kv_tokens=kv_tokens,
+        preemption=preemption,
+        paying=paying,
+        folder=folder,
+        progress=False if json else None,
+        gpu=gpu,
+        model=model,
+        tp=tp,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        memory_utilisation=memory_utilisation,
+        times=times,
+        calibration=calibration,
+        trace=trace,
+        workload=workload,
+        classes=classes,
+        convention=convention,
+        tbt=tbt,
+    )
+    if plot is not None:
+        answer.plot(plot)
+    document = answer.to_dict()
+    show(document, lambda console: _render(document, console), as_json=json)
+
+
+def _render(d: dict[str, Any], console: Console) -> None:
+    s = d["setting"]
+    console.print(f"{s['model']} on {s['gpu']}, {s['workload']}", markup=False, style="bold")
+    capacity = f"no policy exceeds {number(s['capacity_per_s'])} requests/s"
+    console.print(f"budget {number(s['token_budget'])} tokens; {capacity}", markup=False, style="dim")
+    for rate in d["rates_per_s"]:
+        title(console, f"At {number(rate)} requests/s, {percent(rate / s['capacity_per_s'])} of capacity")
+        rows = [_row(row) for row in d["rows"] if row["rate_per_s"] == rate]
+        names = ("policy", "", "TTFT p50", "p99", "TBT p50", "p99", "done/s")
+        table(console, names, rows, left=(0, 1))
+    for found in d["capacity"].values():
+        if found:
+            title(console, "Capacity: " + next(iter(found.values()))["criterion"])
+            facts(console, [(name, _capacity(result)) for name, result in found.items()])
+    if d["warnings"]:
+        title(console, "To know")
+        shown = d["warnings"][:_NOTES]
+        facts(console, [("note", text) for text in shown])
+        if len(d["warnings"]) > _NOTES:
+            facts(console, [("", f"{len(d['warnings']) - _NOTES} more notes with --json")])
+
+
+_NOTES = 6
+
+
+def _row(row: dict[str, Any]) -> list[str]:
+    times = [row[name] for name in ("ttft_p50_s", "ttft_p99_s", "tbt_p50_s", "tbt_p99_s")]
+    done = row["throughput_per_s"]
+    cells = ["-" if value is None else seconds(value) for value in times]
+    return [row["policy"], row["stable"], *cells, "-" if done is None else number(done)]
+
+
+def _capacity(result: dict[str, Any]) -> str:
+    low, high = result["interval"]["low"], result["interval"]["high"]
+    between = f", {number(low)} to {number(high)}" if low is not None and high is not None else ""
+    found = result["rate_per_s"]
+    return "none found" if found is None else f"{number(found)} requests/s{between}"

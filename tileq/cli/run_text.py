@@ -1,0 +1,41 @@
+"""The times of a run for a person: TTFT, TBT, TPOT and end to end, of all requests and of each tier."""
+
+from __future__ import annotations
+
+__all__ = ["render_times"]
+
+from typing import TYPE_CHECKING, Any
+
+from tileq.cli.text import table, title
+from tileq.words import seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_TIMES = (("ttft_s", "TTFT"), ("tbt_s", "TBT"), ("tpot_s", "TPOT"), ("e2e_s", "end to end"))
+_COLUMNS = ("mean", "p50", "p90", "p99", "max")
+
+
+def render_times(d: dict[str, Any], console: Console) -> None:
+    """Write one table for all requests and, where there are several tiers, one for each."""
+    groups = {"Times": d}
+    if len(d.get("tiers", {})) > 1:
+        groups.update({f"Times of tier {name}": group for name, group in d["tiers"].items()})
+    for heading, group in groups.items():
+        title(console, heading)
+        rows = [
+            [word, *(_cell(group[key][column]) for column in _COLUMNS), _interval(d, group, key)]
+            for key, word in _TIMES
+        ]
+        table(console, ("", *_COLUMNS, "95% of the mean"), rows, left=(0,))
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else seconds(value)
+
+
+def _interval(d: dict[str, Any], group: dict[str, Any], key: str) -> str:
+    if group is not d:
+        return ""
+    pair = d["ci95"].get(key, {}).get("mean")
+    return f"{seconds(pair[0])} to {seconds(pair[1])}" if pair and None not in pair else ""

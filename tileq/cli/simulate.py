@@ -1,0 +1,133 @@
+"""`tileq simulate`: read the options, run the engine, show what happened."""
+
+from __future__ import annotations
+
+__all__ = ["EXAMPLE", "simulate"]
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tileq.cli import options as o
+from tileq.cli.run_text import render_times
+from tileq.cli.show import show
+from tileq.cli.text import facts, title
+from tileq.words import number, percent
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXAMPLE = "Example: tileq simulate --policy slai:order=spf --load 0.9 --paying 0.05"
+
+Save = Annotated[Path | None, o.option("Keep the first run, losslessly (.npz).", o.OUTPUT)]
+Export = Annotated[Path | None, o.option("A row per request: .csv or .parquet.", o.OUTPUT)]
+Picture = Annotated[Literal["queues", "batches", "kv", "gantt"], o.option("What to draw.", o.OUTPUT)]
+Rate = Annotated[float | None, o.option("Requests/s over all nodes.", o.TRAFFIC, converter=o.number)]
+Load = Annotated[float | None, o.option("Rate as a share of capacity.", o.TRAFFIC, converter=o.number)]
+
+
+def simulate(
+    *,
+    policy: o.Policy = "sarathi",
+    gpu: o.Gpu = "h100-sxm",
+    model: o.Model = "llama-3.1-8b",
+    tp: o.Tp = 1,
+    nodes: o.Nodes = 1,
+    dtype: o.Dtype = "bf16",
+    kv_dtype: o.KvDtype = None,
+    memory_utilisation: o.MemoryUtilisation = 0.9,
+    times: o.TimesOf = "corrected",
+    calibration: o.Calibration = None,
+    trace: o.Trace = None,
+    workload: o.Workload = None,
+    classes: o.Classes = None,
+    rate: Rate = None,
+    load: Load = None,
+    convention: o.Convention = "engine",
+    tbt: o.Tbt = None,
+    token_budget: o.TokenBudget = None,
+    max_num_seqs: o.MaxNumSeqs = None,
+    kv_tokens: o.KvTokens = None,
+    preemption: o.Preemption = "recompute",
+    paying: o.Paying = None,
+    requests: o.Requests = 4000,
+    replications: o.Replications = 5,
+    seed: o.Seed = 0,
+    check: o.Check = False,
+    folder: o.Folder = None,
+    save: Save = None,
+    export: Export = None,
+    plot: o.Plot = None,
+    picture: Picture = "queues",
+    json: o.Json = False,
+) -> None:
+    """Run a policy on simulated time: TTFT, TBT, throughput, stability, with intervals."""
+    from tileq import simulating
+    from tileq.plots import figure
+    from tileq_theory.errors import InputError
+
+    if plot is not None:
+        figure.check(plot)
+    if export is not None and export.suffix not in (".csv", ".parquet"):
+        raise InputError(f"--export is {str(export)!r}; expected a name that ends in .csv or .parquet")
+    answer = simulating.simulate(
+        policy,
+        rate=rate,
+        load=load,
+        requests=requests,
+        replications=replications,
+        seed=seed,
+        token_budget=token_budget,
+        seats=max_num_seqs,
+        kv_tokens=kv_tokens,
+        preemption=preemption,
+        paying=paying,
+        check=check,
+        folder=folder,
+        progress=False if json else None,
+        gpu=gpu,
+        model=model,
+        tp=tp,
+        nodes=nodes,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        memory_utilisation=memory_utilisation,
+        times=times,
+        calibration=calibration,
+        trace=trace,
+        workload=workload,
+        classes=classes,
+        convention=convention,
+        tbt=tbt,
+    )
+    if save is not None:
+        answer.save(save)
+    if export is not None:
+        (answer.run.to_csv if export.suffix == ".csv" else answer.run.to_parquet)(export)
+    if plot is not None:
+        answer.plot(plot, picture)
+    document = answer.to_dict()
+    show(document, lambda console: _render(document, console), as_json=json)
+
+
+def _render(d: dict[str, Any], console: Console) -> None:
+    s = d["setting"]
+    heading = f"{d['policy']}: {s['model']} on {s['gpu']}, {s['workload']} at {number(d['rate_per_s'])} requests/s"
+    console.print(heading, markup=False, style="bold")
+    engine = f"budget {number(s['token_budget'])} tokens, {number(s['max_num_seqs'])} sequences"
+    console.print(f"{engine}, {number(s['kv_tokens'])} KV tokens", markup=False, style="dim")
+    title(console, f"{d['stable'].capitalize()}, at {percent(d['utilisation'])} of capacity")
+    made = f"{d['replications']} runs of {number(s['requests'])} requests"
+    facts(
+        console,
+        [
+            ("throughput", f"{number(d['throughput_per_s'])} requests/s"),
+            ("busy", percent(d["busy_share"])),
+            ("preempted", f"{number(d['preemptions'])} times, {number(d['recomputed_tokens'])} tokens computed twice"),
+            ("from", f"{made}, seed {d['seed']}"),
+        ],
+    )
+    render_times(d, console)
+    notes = [("note", text) for text in d["warnings"]]
+    if notes:
+        title(console, "To know")
+        facts(console, notes)

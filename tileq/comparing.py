@@ -1,0 +1,129 @@
+"""`tileq compare`: several policies on the same requests over several rates, and their capacities under an objective."""
+
+from __future__ import annotations
+
+__all__ = ["PolicyComparison", "compare"]
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tileq.experiments import Experiment, make_experiment, parse_rates
+from tileq.simulating import names_of
+from tileq_theory.errors import InputError, positive, positive_int
+
+if TYPE_CHECKING:
+    from tileq_engine.capacity_search_criteria import Criterion
+    from tileq_engine.sweep_compare import Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyComparison:
+    """What was simulated, and what came out."""
+
+    experiment: Experiment
+    theory: Comparison
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row a policy and rate."""
+        return self.theory.rows()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that `tileq compare --json` prints."""
+        from tileq.plain import plain
+
+        document: dict[str, Any] = plain(
+            {"schema_version": 1, "setting": self.experiment.setting(), **self.theory.to_dict()}
+        )
+        return document
+
+    def plot(self, path: str | PathLike[str]) -> None:
+        """Draw TTFT and TBT against rate by policy."""
+        self.theory.plot(Path(path))
+
+
+def compare(
+    policies: Sequence[str] | str = ("sarathi", "slai", "rad"),
+    rates: Sequence[float] | str | None = None,
+    *,
+    slo_ttft: float | None = None,
+    slo_tbt: float | None = None,
+    capacity: bool = False,
+    requests: int = 4000,
+    replications: int = 5,
+    seed: int = 0,
+    token_budget: int | None = None,
+    seats: int | None = None,
+    kv_tokens: int | None = None,
+    preemption: str = "recompute",
+    paying: float | None = None,
+    folder: str | PathLike[str] | None = None,
+    progress: bool | None = None,
+    **question: Any,
+) -> PolicyComparison:
+    """Compare policies on the same requests (common random numbers) on one replica of a plan's machine.
+
+    Parameters
+    ----------
+    policies
+        Names with their settings, as in `tileq.simulate`.
+    rates
+        Requests per second: numbers, "0.5,1,2" or "first:last:step"; None: .5, .7, .8, .9 and 1.0 of lambda*.
+    slo_ttft, slo_tbt
+        Limits on the median TTFT and the p99 TBT, seconds. With either, each policy's capacity under them is searched.
+    capacity
+        Search each policy's stable capacity as well.
+    question
+        Of `tileq.plan`.
+    """
+    from tileq.planning import plan
+    from tileq_engine.sweep_compare import compare as run_comparison
+
+    experiment = make_experiment(
+        plan(**question),
+        requests=requests,
+        token_budget=token_budget,
+        max_num_seqs=seats,
+        kv_tokens=kv_tokens,
+        preemption=preemption,
+        paying=paying,
+    )
+    named = names_of(policies)
+    if not named:
+        raise InputError("no policy was given; expected names with commas between them (tileq catalog policies)")
+    found = run_comparison(
+        {text: experiment.policy(text) for text in named},
+        _rates(experiment, rates),
+        workload=experiment.workload,
+        time=experiment.plan.setting.time,
+        config=experiment.config,
+        requests=experiment.requests,
+        tiers=experiment.tiers,
+        replications=positive_int("replications", replications),
+        seed=seed,
+        criterion=_criterion(slo_ttft, slo_tbt, capacity),
+        progress=progress,
+        folder=None if folder is None else Path(folder),
+    )
+    return PolicyComparison(experiment, found)
+
+
+def _rates(experiment: Experiment, rates: Sequence[float] | str | None) -> tuple[float, ...]:
+    if rates is None:
+        return tuple(share * experiment.capacity_per_s for share in (0.5, 0.7, 0.8, 0.9, 1.0))
+    return parse_rates(rates) if isinstance(rates, str) else tuple(positive("rate", rate) for rate in rates)
+
+
+def _criterion(ttft_s: float | None, tbt_s: float | None, capacity: bool) -> Criterion | None:
+    from tileq_engine.capacity_search_criteria import Stable, Within, all_of
+
+    parts: list[Criterion] = []
+    if ttft_s is not None:
+        parts.append(Within("ttft_s.p50", positive("slo_ttft", ttft_s)))
+    if tbt_s is not None:
+        parts.append(Within("tbt_s.p99", positive("slo_tbt", tbt_s)))
+    if capacity:
+        parts.append(Stable())
+    return all_of(*parts) if parts else None

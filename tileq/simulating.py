@@ -1,0 +1,169 @@
+"""`tileq simulate`: one policy at one rate, replicated."""
+
+from __future__ import annotations
+
+__all__ = ["PICTURES", "Simulation", "names_of", "simulate"]
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tileq.experiments import Experiment, make_experiment
+from tileq_theory.errors import InputError, positive, positive_int
+
+if TYPE_CHECKING:
+    from tileq_engine.experiment import Replications
+    from tileq_engine.run import Run
+
+PICTURES = ("queues", "batches", "kv", "gantt")
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What replications of one policy at one rate showed.
+
+    Parameters
+    ----------
+    experiment
+        What was simulated.
+    rate_per_s
+        Offered rate on one replica, requests per second.
+    run
+        The first replication, whole.
+    replications
+        All of them, as documents.
+    """
+
+    experiment: Experiment
+    rate_per_s: float
+    run: Run
+    replications: Replications
+
+    @property
+    def stable(self) -> str:
+        """Verdict over the replications: "stable", "unstable" or "undecided"."""
+        return str(self.to_dict()["stable"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that `tileq simulate --json` prints."""
+        from tileq.plain import plain
+
+        document: dict[str, Any] = plain(
+            {
+                "schema_version": 1,
+                "setting": self.experiment.setting(),
+                "utilisation": self.rate_per_s / self.experiment.capacity_per_s,
+                **self.replications.to_dict(),
+            }
+        )
+        return document
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the first replication's run, losslessly."""
+        return self.run.save(Path(path))
+
+    def plot(self, path: str | PathLike[str], picture: str = "queues") -> None:
+        """Draw the first replication: its "queues", "batches", "kv" use, or a "gantt" of its first requests."""
+        from tileq_engine import plots
+
+        if picture not in PICTURES:
+            raise InputError(f"picture is {picture!r}; expected one of {', '.join(PICTURES)}")
+        plots.save_figure(getattr(plots, f"plot_{picture}")(self.run), Path(path))
+
+
+def simulate(
+    policy: str = "sarathi",
+    *,
+    rate: float | None = None,
+    load: float | None = None,
+    requests: int = 4000,
+    replications: int = 5,
+    seed: int = 0,
+    token_budget: int | None = None,
+    seats: int | None = None,
+    kv_tokens: int | None = None,
+    preemption: str = "recompute",
+    paying: float | None = None,
+    check: bool = False,
+    folder: str | PathLike[str] | None = None,
+    progress: bool | None = None,
+    **question: Any,
+) -> Simulation:
+    """Simulate a policy on one replica of a plan's machine.
+
+    Parameters
+    ----------
+    policy
+        Name, or name:parameter=value:... (`tileq catalog policies`).
+    rate, load
+        Offered rate in requests per second, or as a share of the capacity lambda*. Neither: the traffic's own rate,
+        else a load of 0.8.
+    requests, replications, seed
+        Requests of one run, independent runs, seed of their random streams.
+    token_budget, seats, kv_tokens
+        Engine settings (`seats`: sequences at most); None: the plan's.
+    preemption, paying, check
+        See `tileq.experiments.make_experiment`.
+    folder
+        Replications are kept there as they finish, and taken from there.
+    progress
+        Show a progress bar on stderr; None: when it is a terminal.
+    question
+        Of `tileq.plan`: gpu, model, trace, workload, classes, tbt, ...
+
+    Examples
+    --------
+    >>> answer = simulate("sarathi", load=0.5, requests=200, replications=2, classes=["512:64"])
+    >>> answer.to_dict()["requests"]["finished"] > 0
+    True
+    """
+    from tileq.planning import plan
+    from tileq_engine.experiment_engine import replicate_policy, simulate_policy
+
+    experiment = make_experiment(
+        plan(rate=rate, **question),
+        requests=requests,
+        token_budget=token_budget,
+        max_num_seqs=seats,
+        kv_tokens=kv_tokens,
+        preemption=preemption,
+        paying=paying,
+        check=check,
+    )
+    offered = _offered(experiment, rate, load)
+    chosen = experiment.policy(policy)
+    common: dict[str, Any] = {
+        "workload": experiment.workload.with_rate(offered),
+        "time": experiment.plan.setting.time,
+        "config": experiment.config,
+        "requests": experiment.requests,
+        "tiers": experiment.tiers,
+        "seed": seed,
+    }
+    first = simulate_policy(chosen, offered, **common)
+    found = replicate_policy(
+        chosen,
+        offered,
+        replications=positive_int("replications", replications),
+        progress=progress,
+        folder=None if folder is None else Path(folder),
+        **common,
+    )
+    return Simulation(experiment, offered, first, found)
+
+
+def _offered(experiment: Experiment, rate: float | None, load: float | None) -> float:
+    if load is not None:
+        return positive("load", load) * experiment.capacity_per_s
+    if rate is not None:
+        return positive("rate", rate) / experiment.plan.tile.capacity.limits.nodes
+    own = experiment.plan.traffic.rate_per_s
+    return 0.8 * experiment.capacity_per_s if own is None else own
+
+
+def names_of(policies: Sequence[str] | str) -> list[str]:
+    """Return the policies of a list or of a text with commas between them."""
+    items = policies.split(",") if isinstance(policies, str) else list(policies)
+    return [item.strip() for item in items if item.strip()]
