@@ -1,4 +1,4 @@
-"""`tileq compare`: several policies on the same requests over several rates, and their capacities under an objective."""
+"""`tileq compare`: policies on the same requests over several rates, and their capacities under an objective."""
 
 from __future__ import annotations
 

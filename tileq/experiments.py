@@ -1,7 +1,7 @@
 """From a question to the engine: which requests, which engine settings, which policies.
 
-What `simulate`, `compare` and `plan --check` share. The engine's budget, slots and KV memory are the plan's, unless they
-are given: a simulation without further words answers "what does the plan do".
+What `simulate`, `compare` and `plan --check` share. The engine's budget, slots and KV memory are the plan's, unless
+given: a simulation without further words answers "what does the plan do".
 """
 
 from __future__ import annotations
