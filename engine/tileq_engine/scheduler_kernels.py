@@ -28,7 +28,7 @@ def decide_at(
     admit: Any,
     victim: Any,
 ) -> Any:
-    """Form the batch of the instant `now`; write (request, chunk, decode, context) of its members to X, then its victims.
+    """Form the batch of the instant `now`; write (request, chunk, decode, context) of members, then victims, to X.
 
     Return their number, or -1 when the check has found an error.
     """
