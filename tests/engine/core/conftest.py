@@ -12,6 +12,7 @@ import pytest
 from tileq_engine import EngineConfig, RawRun, Requests
 from tileq_theory.iteration_time import IterationTime
 
+ENDLESS = 30_000  # iterations; no instance needs so many unless its requests restart each other for ever
 Instance = tuple[Requests, IterationTime, EngineConfig]
 _GIVEN = ("requests", "policy", "config", "time", "mode", "notes")
 
@@ -82,7 +83,7 @@ def instance(seed: int, **settings: Any) -> Instance:
         check=True,
         stop_time_s=None if g.random() < 0.85 else 2.0,
         stop_backlog=None if g.random() < 0.9 else 8,
-        stop_iterations=None if g.random() < 0.9 else 50,
+        stop_iterations=ENDLESS if g.random() < 0.9 else 50,
         sample_limit=int(g.choice([2, 8, 64])),
         gap_mode="exact" if g.random() < 0.5 else "histogram",
         gap_from_s=0.0 if g.random() < 0.7 else 0.5,
