@@ -226,6 +226,8 @@ def run_until(
     s = S[0]
     while True:
         announce(R, S, s.now)
+        if s.next == s.n:
+            s.drain = 1  # nobody is to come: rules that wait for company stop waiting
         code = stop_reason(S)
         if code > 0:
             return code
@@ -249,10 +251,7 @@ def run_until(
                 s.empties += 1  # whoever gave way may let another in at once
                 continue
             if to == _FAR:
-                if s.drain == 1:
-                    return _STALLED
-                s.drain = 1
-                continue
+                return _STALLED
             if to > s.stop_time:
                 to = s.stop_time
             advance(S, to)
