@@ -1,0 +1,93 @@
+"""Policies with a theorem: RAD, SLAI, WAIT and nested WAIT, smallest volume first, exclusive with thresholds."""
+
+from __future__ import annotations
+
+from tileq_reference.core import Request, Simulator
+from tileq_reference.rules import admit_chunks, by, may_hold, predicted, waiting_order
+
+
+# -------------------------------------------------------------------- RAD
+
+
+def rad(s: Simulator) -> None:
+    """Algorithm 1: decode mode when |D| = b_col or no prefill is active, else one b_lcm chunk of the oldest prefill."""
+    b_col, b_lcm = s.c.get("b_col", 128), s.c.get("b_lcm", 128)
+    rad_intake(s)
+    prefills, decodes = s.prefilling(), s.decoding()
+    if prefills and len(decodes) < b_col:
+        oldest = prefills[0]
+        s.prefill(oldest, min(b_lcm, oldest.target - oldest.kv))
+        s.batch.padded_to = b_lcm
+        return
+    for r in decodes:
+        s.decode(r)
+
+
+def rad_intake(s: Simulator) -> None:
+    """A cycle takes in up to N prefills as they come, and ends when all of them are done."""
+    if not s.running:
+        s.memo["taken"] = 0
+    limit = s.c.get("cycle")  # None: one endless cycle
+    for r in list(s.waiting):
+        if limit is not None and s.memo["taken"] >= limit:
+            break
+        need = s.peak_blocks(r)
+        if s.free < need:
+            break
+        s.take(r, s.peak_tokens(r))  # the whole context is promised: RAD never preempts
+        s.admit(r)
+        s.memo["taken"] = s.memo.get("taken", 0) + 1
+
+
+# -------------------------------------------------------------------- SLAI
+
+
+def slai(s: Simulator) -> None:
+    """Critical decodes in order of their last schedulable time, then prefills, then other decodes."""
+    deadlines(s)
+    cap = s.c.get("decode_cap", 128)
+    ordered = sorted(s.decoding(), key=lambda r: (r.lst, s.running.index(r)))
+    left = s.c.budget
+    for r in [r for r in ordered if s.now >= r.lst][:cap]:
+        left -= slai_decode(s, r, left)
+    for r in s.prefilling():
+        chunk = min(r.target - r.kv, left)
+        if chunk < 1:
+            break
+        s.prefill(r, chunk)
+        left -= chunk
+    if not s.batch.preempted:
+        left = admit_chunks(s, waiting_order(s, s.c.get("order", "spf")), left)
+    for r in [r for r in ordered if s.now < r.lst]:
+        if s.batch.decodes < cap:
+            left -= slai_decode(s, r, left)
+
+
+def slai_decode(s: Simulator, r: Request, left: int) -> int:
+    """Schedule one decode if a token and a block are left, preempting the last unscheduled prefill; tokens used."""
+    if left < 1 or r not in s.running:
+        return 0
+    while not s.take(r, r.kv + 1):
+        ongoing = [x for x in s.prefilling() if not s.batch.holds(x)]
+        loser = ongoing[-1] if ongoing else r
+        s.preempt(loser)
+        if loser is r:
+            return 0
+    s.decode(r)
+    return 1
+
+
+def deadlines(s: Simulator) -> None:
+    """LST = completion of the previous token + TBT limit - Theta * mean batch time, set once, at that completion."""
+    if not s.batches:
+        return
+    last = s.batches[-1]
+    if last.end in s.memo.setdefault("dated", set()):
+        return
+    s.memo["dated"] = {last.end}
+    used = s.c.kv_blocks - s.free
+    high = 100 * used >= 96 * s.c.kv_blocks
+    theta = s.c.get("theta_high", 10) if high or s.c.get("fixed", False) else s.c.get("theta", 5)
+    for r, _, decode in last.items:
+        if r.status == "running" and (decode or not r.prefilling):
+            r.lst = last.end + r.tbt_limit - theta * s.busy // len(s.batches)
