@@ -6,7 +6,21 @@ from collections.abc import Callable
 
 from tileq_reference.classic import orca, sarathi, static, vllm_v0, vllm_v1
 from tileq_reference.core import BLOCK, UNLIMITED, Batch, Config, Cost, Request, Simulator
+from tileq_reference.rules import aging_score
 from tileq_reference.theory import rad, slai
+
+__all__ = [
+    "BLOCK",
+    "POLICIES",
+    "UNLIMITED",
+    "Batch",
+    "Config",
+    "Cost",
+    "Request",
+    "Simulator",
+    "aging_score",
+    "simulate",
+]
 
 POLICIES: dict[str, Callable[[Simulator], None]] = {
     "static": static,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tileq_reference.core import BLOCK, Request, Simulator
-from tileq_reference.rules import admit_chunks, lowest_priority, make_room, may_hold, tail, waiting_order
+from tileq_reference.core import Request, Simulator
+from tileq_reference.rules import admit_chunks, admit_whole, lowest_priority, make_room, swap_in, tail, waiting_order
 
 
 def static(s: Simulator) -> None:
@@ -37,13 +37,7 @@ def orca(s: Simulator) -> None:
         left -= chunk
     old = s.decoding()
     if whole:
-        for r in list(s.waiting):
-            if len(s.running) >= s.c.max_seqs or r.target > left or not may_hold(s, r, r.target):
-                break
-            s.take(r, r.target)
-            s.admit(r)
-            s.prefill(r, r.target)
-            left -= r.target
+        left = admit_whole(s, list(s.waiting), left)
     else:
         left = admit_chunks(s, list(s.waiting), left)
     for r in old:
@@ -52,44 +46,22 @@ def orca(s: Simulator) -> None:
         if r in s.running and make_room(s, r, 1, tail):
             s.decode(r)
             left -= 1
+    swap_in(s, left)
 
 
 def vllm_v0(s: Simulator) -> None:
     """If a waiting prompt fits, a prefill-only batch of whole prompts; else decode-only."""
     left = s.c.budget
-    if not s.swapped:
-        for r in list(s.waiting):
-            if len(s.running) >= s.c.max_seqs or r.target > left or not may_hold(s, r, r.target):
-                break
-            s.take(r, r.target)
-            s.admit(r)
-            s.prefill(r, r.target)
-            left -= r.target
+    admit_whole(s, list(s.waiting), left)
     if s.batch.items:
         return
     for r in list(s.running):
         if left < 1:
             break
-        if r in s.running and make_room(s, r, 1, tail, swap=s.c.get("swap", False)):
+        if r in s.running and make_room(s, r, 1, tail):
             s.decode(r)
             left -= 1
-    if not s.batch.preempted:
-        swap_in(s, left)
-
-
-def swap_in(s: Simulator, left: int) -> None:
-    """Bring swapped requests back in order while they, their next token and the watermark fit."""
-    for r in list(s.swapped):
-        need = -(-(r.kv + 1) // BLOCK)
-        if left < 1 or len(s.running) >= s.c.max_seqs or s.free - need < s.c.watermark:
-            break
-        s.swapped.remove(r)
-        r.status = "running"
-        s.running.append(r)
-        s.batch.swapped_blocks += -(-r.kv // BLOCK)
-        s.take(r, r.kv + 1)
-        s.decode(r)
-        left -= 1
+    swap_in(s, left)
 
 
 def vllm_v1(s: Simulator) -> None:
@@ -108,10 +80,8 @@ def vllm_v1(s: Simulator) -> None:
             left += before - s.batch.tokens  # what withdrawn victims gave back
             _schedule(s, r, tokens)
             left -= tokens
-        else:
-            break
-    if not s.batch.preempted:
-        admit_chunks(s, waiting_order(s, order), left, whole_prompt_blocks=False)
+    left = swap_in(s, left)
+    admit_chunks(s, waiting_order(s, order), left, whole_prompt_blocks=False)
 
 
 def _schedule(s: Simulator, r: Request, tokens: int) -> None:
@@ -133,5 +103,5 @@ def sarathi(s: Simulator) -> None:
             break
         s.prefill(r, chunk)
         left -= chunk
-    if not s.batch.preempted:
-        admit_chunks(s, waiting_order(s, s.c.get("order", "fcfs")), left)
+    left = swap_in(s, left)
+    admit_chunks(s, waiting_order(s, s.c.get("order", "fcfs")), left)

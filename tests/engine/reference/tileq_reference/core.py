@@ -6,6 +6,7 @@ This is the referee of the compiled engine, so it is written for reading: no cle
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,9 +25,10 @@ class Request:
     output: int
     priority: int = 0  # smaller is served first
     paying: bool = False
-    tbt_limit: int = 500_000_000_000  # ps
-    predicted: int | None = None  # predicted output; None: the policy's default
-    kind: int = 0  # type of WAIT
+    tbt_limit: int = 0  # ps; 0: none given
+    predicted: int | None = None  # predicted output; None: the true one
+    kind: int = 0  # class: the type of WAIT
+    prefilled: bool = False  # arrives with its prompt in the cache
     # progress
     kv: int = 0  # tokens in the cache
     target: int = 0  # tokens to prefill in this incarnation: prompt, plus generated ones after a recompute
@@ -39,7 +41,8 @@ class Request:
     tokens_at: list[int] = field(default_factory=list)
     done_at: int | None = None
     preemptions: int = 0
-    recomputed: int = 0  # tokens prefilled a second time
+    recomputed: int = 0  # cached tokens thrown away
+    swapped_tokens: int = 0  # out and back, each way counted
 
     @property
     def prefilling(self) -> bool:
@@ -57,21 +60,21 @@ class Request:
 
 @dataclass(frozen=True)
 class Cost:
-    """t = c + max(w, a ceil(n/b) + beta n) + e (2A) / 2 + k K + s m, whole picoseconds, rounded down once."""
+    """t = c + max(w, a ceil(n/b) + beta n) + e A + k K + s m; coefficients in ps, rounded once to the nearest ps."""
 
-    c: int = 0
-    w: int = 0
-    a: int = 0
+    c: float = 0
+    w: float = 0
+    a: float = 0
     b: int = 1
-    beta: int = 0
-    e: int = 0
-    k: int = 0
-    s: int = 0
+    beta: float = 0
+    e: float = 0
+    k: float = 0
+    s: float = 0
     kv_counts_prefill: bool = False
 
     def __call__(self, n: int, pairs2: int, kv: int, m: int) -> int:
         linear = max(self.w, self.a * -(-n // self.b) + self.beta * n)
-        return self.c + linear + self.e * pairs2 // 2 + self.k * kv + self.s * m
+        return math.floor(self.c + linear + self.e * (0.5 * pairs2) + self.k * kv + self.s * m + 0.5)
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,9 @@ class Config:
     kv_blocks: int = UNLIMITED
     watermark: int = 0  # blocks that an admission must leave free
     engine_convention: bool = True
-    swap_ps_per_block: int = 0
+    swap: bool = False
+    swap_ps_per_token: int = 0
+    queue_limit: int | None = None  # requests in system beyond which an arrival is turned away
     extra: dict[str, Any] = field(default_factory=dict)
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -96,7 +101,7 @@ class Batch:
     """One iteration: (request, tokens, is decode) in the order scheduled."""
 
     items: list[tuple[Request, int, bool]] = field(default_factory=list)
-    swapped_blocks: int = 0
+    swapped_tokens: int = 0
     padded_to: int = 0
     start: int = 0
     end: int = 0
@@ -161,18 +166,30 @@ class Simulator:
     def ingest(self) -> None:
         while self.future and self.future[0].arrival <= self.now:
             r = self.future.pop(0)
-            if r.prompt < 1 or r.output < 1 or self.peak_blocks(r) + self.c.watermark > self.c.kv_blocks:
+            r.target = r.prompt
+            if self.turned_away(r):
                 r.status = "rejected"
+            elif r.prefilled:
+                r.status, r.kv = "running", r.prompt
+                self.take(r, r.prompt)
+                self.running.append(r)
             else:
-                r.status, r.target = "waiting", r.prompt
+                r.status = "waiting"
                 self.waiting.append(r)
+
+    def turned_away(self, r: Request) -> bool:
+        """Too long for the cache (or for a budget that must hold it whole), or the system is full."""
+        in_system = len(self.waiting) + len(self.running) + len(self.swapped)
+        full = self.c.queue_limit is not None and in_system >= self.c.queue_limit
+        whole = self.c.get("whole_budget")  # budget of a policy that never splits a prompt
+        return full or self.peak_blocks(r) + self.c.watermark > self.c.kv_blocks or (whole and r.prompt > whole)
 
     def execute(self) -> None:
         b = self.batch
         n = max(b.tokens, b.padded_to)
         pairs2 = sum(t * (2 * r.kv + t + 1) for r, t, decode in b.items if not decode)
         kv = sum(r.kv + t for r, t, decode in b.items if decode or self.cost.kv_counts_prefill)
-        took = self.cost(n, pairs2, kv, len(b.items)) + self.c.swap_ps_per_block * b.swapped_blocks
+        took = self.cost(n, pairs2, kv, len(b.items)) + self.c.swap_ps_per_token * b.swapped_tokens
         self.now += took
         self.busy += took
         b.end = self.now
@@ -228,7 +245,7 @@ class Simulator:
         held = sum(r.blocks for r in self.requests)
         assert held + self.free == self.c.kv_blocks and self.free >= 0
         for r in self.requests:
-            assert r.blocks * BLOCK >= r.kv or r.status == "swapped"
+            assert r.blocks * BLOCK >= r.kv or r.status in ("swapped", "done")
             assert (r.blocks == 0) or r.status == "running"
             assert r.generated == len(r.tokens_at) <= r.output
 
@@ -246,14 +263,15 @@ class Simulator:
         r.status = "running"
         self.running.append(r)
 
-    def preempt(self, r: Request, swap: bool = False) -> None:
+    def preempt(self, r: Request) -> None:
         """Take `r` off the running list: its blocks go back; recompute restarts it, swap keeps its tokens elsewhere."""
+        swap = self.c.swap and not r.prefilling  # half a prompt is not worth carrying
         self.running.remove(r)
         self.batch.preempted.append(r.id)
         r.preemptions += 1
         if swap:
             r.status = "swapped"
-            self.batch.swapped_blocks += r.blocks
+            self.move(r)
             self.swapped.append(r)
         else:
             r.status = "waiting"
@@ -261,6 +279,11 @@ class Simulator:
             r.kv, r.target = 0, r.known
             self.waiting.insert(0, r)
         self.release(r)
+
+    def move(self, r: Request) -> None:
+        """Carry the tokens of `r` one way between device and host."""
+        self.batch.swapped_tokens += r.kv
+        r.swapped_tokens += r.kv
 
     def decoding(self) -> list[Request]:
         return [r for r in self.running if not r.prefilling]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from tileq_reference.core import Request, Simulator
+from tileq_reference.core import BLOCK, Request, Simulator
 
 Key = Callable[[Request], tuple[float, ...]]
 
@@ -65,12 +65,12 @@ def lowest_priority(s: Simulator, candidates: Iterable[Request]) -> Request:
     return max(candidates, key=lambda r: (r.priority, r.arrival, r.id))
 
 
-def make_room(s: Simulator, r: Request, tokens: int, victim: Callable[..., Request], swap: bool = False) -> bool:
+def make_room(s: Simulator, r: Request, tokens: int, victim: Callable[..., Request]) -> bool:
     """Preempt until `r` can hold `tokens` more; False when `r` itself had to go."""
     while not s.take(r, r.kv + tokens):
         loser = victim(s, s.running)
         s.batch.withdraw(loser)
-        s.preempt(loser, swap)
+        s.preempt(loser)
         if loser is r:
             return False
     return True
@@ -85,8 +85,11 @@ def may_hold(s: Simulator, r: Request, kv: int) -> bool:
 
 
 def admit_chunks(s: Simulator, order: list[Request], left: int, whole_prompt_blocks: bool = True) -> int:
-    """Admit in `order`, a chunk of what is left of the budget each; stop at the first that does not fit."""
-    for r in order:
+    """Admit in `order`, a chunk of what is left of the budget each; stop at the first that does not fit.
+
+    Nobody is admitted in an iteration that preempted, nor while somebody is swapped out.
+    """
+    for r in order if not (s.batch.preempted or s.swapped) else []:
         if left < 1 or len(s.running) >= s.c.max_seqs:
             break
         chunk = min(r.target, left)
@@ -97,4 +100,36 @@ def admit_chunks(s: Simulator, order: list[Request], left: int, whole_prompt_blo
         s.admit(r)
         s.prefill(r, chunk)
         left -= chunk
+    return left
+
+
+def admit_whole(s: Simulator, order: list[Request], left: int) -> int:
+    """Admit whole prompts in `order`; stop at the first that does not fit; what is left of the budget.
+
+    A restarted request whose prompt and generated tokens exceed the budget may go alone: else it would block for ever.
+    """
+    for r in order if not (s.batch.preempted or s.swapped) else []:
+        alone = r.generated > 0 and not s.batch.items
+        if len(s.running) >= s.c.max_seqs or (r.target > left and not alone) or not may_hold(s, r, r.target):
+            break
+        s.take(r, r.target)
+        s.admit(r)
+        s.prefill(r, r.target)
+        left -= r.target
+    return left
+
+
+def swap_in(s: Simulator, left: int) -> int:
+    """Bring swapped requests back, first out first, while they, their next token and the watermark fit; left over."""
+    for r in list(s.swapped) if not s.batch.preempted else []:
+        need = -(-(r.kv + 1) // BLOCK)
+        if left < 1 or len(s.running) >= s.c.max_seqs or s.free - need < s.c.watermark:
+            break
+        s.swapped.remove(r)
+        r.status = "running"
+        s.running.append(r)
+        s.move(r)
+        s.take(r, r.kv + 1)
+        s.decode(r)
+        left -= 1
     return left

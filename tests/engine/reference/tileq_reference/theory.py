@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tileq_reference.core import Request, Simulator
-from tileq_reference.rules import admit_chunks, by, may_hold, predicted, waiting_order
+from tileq_reference.rules import admit_chunks, swap_in, waiting_order
 
 
 # -------------------------------------------------------------------- RAD
@@ -56,8 +56,8 @@ def slai(s: Simulator) -> None:
             break
         s.prefill(r, chunk)
         left -= chunk
-    if not s.batch.preempted:
-        left = admit_chunks(s, waiting_order(s, s.c.get("order", "spf")), left)
+    left = swap_in(s, left)
+    left = admit_chunks(s, waiting_order(s, s.c.get("order", "spf")), left)
     for r in [r for r in ordered if s.now < r.lst]:
         if s.batch.decodes < cap:
             left -= slai_decode(s, r, left)
@@ -77,6 +77,11 @@ def slai_decode(s: Simulator, r: Request, left: int) -> int:
     return 1
 
 
+def tbt_limit(r: Request) -> int:
+    """The request's own limit; else .1 s for the paying tier and .5 s for the others, in ps."""
+    return r.tbt_limit or (100_000_000_000 if r.paying else 500_000_000_000)
+
+
 def deadlines(s: Simulator) -> None:
     """LST = completion of the previous token + TBT limit - Theta * mean batch time, set once, at that completion."""
     if not s.batches:
@@ -90,4 +95,4 @@ def deadlines(s: Simulator) -> None:
     theta = s.c.get("theta_high", 10) if high or s.c.get("fixed", False) else s.c.get("theta", 5)
     for r, _, decode in last.items:
         if r.status == "running" and (decode or not r.prefilling):
-            r.lst = last.end + r.tbt_limit - theta * s.busy // len(s.batches)
+            r.lst = last.end + tbt_limit(r) - theta * s.busy // len(s.batches)
