@@ -22,7 +22,7 @@ def lines(s: Simulator) -> list[str]:
 
 
 def run(policy: str, shapes: list[tuple[int, ...]], budget: int = 8, cost: Cost = ONE, **more: Any) -> Simulator:
-    """Requests (arrival in ms, prompt, output), named A, B, ... in order; settings of Config, the rest to the policy."""
+    """Requests (arrival in ms, prompt, output), named A, B, ...; settings of Config, the rest to the policy."""
     own = {k: more.pop(k) for k in ("max_seqs", "kv_blocks", "watermark", "engine_convention", "swap") if k in more}
     own["swap_ps_per_token"] = more.pop("swap_ps_per_token", 0)
     extras = more.pop("fields", {})

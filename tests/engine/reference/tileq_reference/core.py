@@ -152,7 +152,7 @@ class Simulator:
     def run(self, until: int | None = None, iterations: int = 10**9) -> Simulator:
         """Step until nothing can happen any more, or simulated time `until`."""
         while len(self.batches) < iterations and (until is None or self.now < until):
-            self.ingest()
+            self.ingest(self.now)
             self.batch = Batch(start=self.now)
             self.policy(self)
             if self.batch.items:
@@ -163,8 +163,8 @@ class Simulator:
                 break
         return self
 
-    def ingest(self) -> None:
-        while self.future and self.future[0].arrival <= self.now:
+    def ingest(self, upto: int) -> None:
+        while self.future and self.future[0].arrival <= upto:
             r = self.future.pop(0)
             r.target = r.prompt
             if self.turned_away(r):
@@ -193,6 +193,7 @@ class Simulator:
         self.now += took
         self.busy += took
         b.end = self.now
+        self.ingest(self.now - 1)  # who came during the iteration meets those who leave at its end
         for r, tokens, decode in b.items:
             self.record(r, tokens, decode)
         self.batches.append(b)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tileq_reference.core import Request, Simulator
 from tileq_reference.rules import admit_chunks, swap_in, waiting_order
 
-
 # -------------------------------------------------------------------- RAD
 
 
