@@ -43,6 +43,8 @@ def waiting_order(s: Simulator, order: str) -> list[Request]:
         return by(s, lambda r: (r.prompt,))
     if order == "sjf":
         return by(s, lambda r: (predicted(r),))
+    if order == "sjf_total":
+        return by(s, lambda r: (r.prompt + predicted(r),))
     if order == "priority":
         return by(s, lambda r: (r.priority,))
     if order == "aging":
