@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from jaxtyping import install_import_hook
 
-install_import_hook(["tileq_theory", "tileq_engine", "tileq_profiling"], "beartype.beartype")
+# the numeric tower: an int is a good float, as type checkers have it
+CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+install_import_hook(["tileq_theory", "tileq_engine", "tileq_profiling"], CHECKER)
 
 DATA_VARIABLE = "TILEQ_DATA"
 

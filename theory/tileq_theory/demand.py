@@ -47,6 +47,8 @@ class Demand:
         Essential supremum of P (inf for unbounded laws).
     longest_context_tokens
         Essential supremum of P + O (inf for unbounded laws).
+    shortest_context_tokens
+        Least KV that a decode step reads: the shortest prompt plus one (0: not known, which is always valid).
     """
 
     prefill_tokens: float
@@ -57,6 +59,7 @@ class Demand:
     slot_iterations: float
     longest_prompt_tokens: float = math.inf
     longest_context_tokens: float = math.inf
+    shortest_context_tokens: float = 0.0
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -93,4 +96,5 @@ class Demand:
             slot_iterations=mean("slot_iterations"),
             longest_prompt_tokens=max(d.longest_prompt_tokens for d in present),
             longest_context_tokens=max(d.longest_context_tokens for d in present),
+            shortest_context_tokens=min(d.shortest_context_tokens for d in present),
         )
