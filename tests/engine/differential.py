@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tileq_reference import BLOCK, Batch, Config, Cost, Request, simulate
+from tileq_reference import BLOCK, POLICIES, Batch, Config, Cost, Request, Simulator
 
 from tileq_theory.iteration_time import IterationTime
 
@@ -171,8 +171,6 @@ def reference_settings(x: Instance) -> tuple[str, dict[str, Any]]:
 
 
 def reference_decisions(x: Instance, check: bool = True) -> Decisions:
-    from tileq_reference import POLICIES, Simulator
-
     name, extra = reference_settings(x)
     requests = [
         Request(id=i, **{k: v for k, v in r.items() if k != "paying"}, paying=bool(r["paying"]))
@@ -192,7 +190,7 @@ def reference_decisions(x: Instance, check: bool = True) -> Decisions:
     s = Simulator(requests, config, cost_of(x.time), POLICIES[name])
     if check:
         s.observe = Simulator.check
-    s.run(iterations=100_000)
+    s.run(iterations=10_000)  # no instance here needs more: beyond it a policy loops
     return Decisions(tuple(_batch(b) for b in s.batches), tuple(_fate(r) for r in requests))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -40,7 +39,7 @@ def conserved(x: Instance, d: Decisions) -> None:
 
 
 @pytest.mark.parametrize("policy", NAMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_conservation(policy: str, data: st.DataObject) -> None:
     x = draw_instance(lambda a, b: data.draw(st.integers(a, b)), policy)
@@ -87,46 +86,28 @@ def test_rad_invariants_at_every_iteration(shapes: list[tuple[int, int, int]], b
     t_lin, t_nl = 40, 3
     requests = [Request(i, at, tiles * b, o) for i, (at, tiles, o) in enumerate(sorted(shapes))]
     extra = {"b_col": b, "b_lcm": b, "cycle": cycle}
-    s = Simulator(
-        requests, Config("rad", engine_convention=False, extra=extra), Cost(a=t_lin, b=b, beta=t_nl), POLICIES["rad"]
-    )
-    served = 0
-
-    def backlog(now: int) -> int:
-        return sum(
-            r.target - r.kv if r.prefilling else r.output - r.generated
-            for r in s.requests
-            if r.arrival <= now and r.target
-        ) + sum(r.output for r in s.requests if r.arrival <= now and r.prefilling)
-
-    def look(s: Simulator) -> None:
-        nonlocal served
-        batch = s.batch
-        served += batch.tokens
-        assert len(s.decoding()) <= b
-        full = batch.tokens == b
-        if not full:  # then it holds every resident decode, and there were fewer than b_col
-            residents = {r.id for r, _, _ in batch.items}
-            assert all(d for _, _, d in batch.items) and len(residents) < b
-            assert {r.id for r in s.decoding()} <= residents
-        assert served * (t_lin + t_nl * b) <= b * s.now  # pathwise converse
-
-    s.observe = look
-    before = 0
+    config = Config("rad", engine_convention=False, extra=extra)
+    s = Simulator(requests, config, Cost(a=t_lin, b=b, beta=t_nl), POLICIES["rad"])
+    served = last_end = backlog = 0
     while True:
         done = len(s.batches)
         s.run(iterations=done + 1)
         if len(s.batches) == done:
             break
         batch = s.batches[-1]
-        came = sum(r.prompt + r.output for r in requests if batch.start < r.arrival <= batch.end)
-        first = before + sum(r.prompt + r.output for r in requests if r.arrival <= batch.start) if done == 0 else None
+        served += batch.tokens
+        members = {r.id for r, _, _ in batch.items}
+        residents = {r.id for r in s.decoding()}
+        assert len(residents) <= b
+        if batch.tokens < b:  # not full: then every resident decode is in it, fewer than b_col
+            assert all(decode for _, _, decode in batch.items) and residents <= members and len(members) < b
+        arriving = sum(
+            r.prompt + r.output for r in requests if last_end < r.arrival <= batch.end or (done == 0 and r.arrival == 0)
+        )
         after = sum(_left(r) for r in requests if r.arrival <= batch.end)
-        if batch.tokens == b and done > 0:
-            idle = sum(r.prompt + r.output for r in requests if last_end < r.arrival <= batch.start)
-            assert after - (before + idle) == came - b
-        assert first is None or after == first + came - batch.tokens
-        before, last_end = after, batch.end
+        assert after - backlog == arriving - batch.tokens  # a full slot: arriving - b_col
+        assert served * (t_lin + t_nl * b) <= b * s.now  # pathwise converse
+        backlog, last_end = after, batch.end
     assert all(r.status == "done" for r in requests)
 
 
@@ -135,10 +116,10 @@ def _left(r: Request) -> int:
     return (r.prompt - min(r.kv, r.prompt)) + (r.output - r.generated)
 
 
-# ------------------------------------------------------------------ SLAI becomes decode-first with shortest prompt first
+# ------------------------------------------------------------------ SLAI becomes decode-first, shortest first
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     shapes=st.lists(
         st.tuples(st.integers(0, 900), st.integers(1, 700), st.integers(1, 12), st.booleans()), min_size=1, max_size=12
@@ -169,16 +150,15 @@ def test_slai_with_slow_batches_is_sarathi_shortest_first(
 DAI = Cost(c=11_280_000_000, a=35_470_000_000, b=128)
 
 
-def test_sarathi_128_locks_at_exact_capacity() -> None:
-    """Dai section 6: 290 + 990 tokens every 467.5 ms, 128 tokens an iteration of 46.75 ms: 29 prefill + 99 decodes."""
-    gap = 467_500_000_000
-    requests = [Request(i, i * gap, 290, 990) for i in range(260)]
-    s = Simulator(requests, Config("sarathi", 128, 100, engine_convention=False), DAI, POLICIES["sarathi"])
-    s.run(until=250 * gap)
-    settled = s.batches[-1000:]
-    assert {(b.tokens - b.decodes, b.decodes) for b in settled} == {(29, 99)}
-    rate = Fraction(128, 1280)  # requests an iteration
-    assert rate * 10 == 1
+def test_sarathi_locks_at_exact_capacity_in_small() -> None:
+    """Dai's point C scaled down: 8 + 24 tokens every 2 iterations of 16 tokens, 13 slots: 4 prefill + 12 decodes.
+
+    The load is exactly one, so only a policy that fills every batch can hold it.
+    """
+    requests = [Request(i, 2 * i, 8, 24) for i in range(400)]
+    s = Simulator(requests, Config("sarathi", 16, 13, engine_convention=False), Cost(c=1), POLICIES["sarathi"])
+    s.run(until=780)
+    assert {(b.tokens - b.decodes, b.decodes) for b in s.batches[-200:]} == {(4, 12)}
 
 
 @pytest.mark.parametrize("policy", ["static", "vllm_v0", "orca"])

@@ -59,14 +59,17 @@ def slai(s: Simulator) -> None:
     left = admit_chunks(s, waiting_order(s, s.c.get("order", "spf")), left)
     for r in [r for r in ordered if s.now < r.lst]:
         if s.batch.decodes < cap:
-            left -= slai_decode(s, r, left)
+            # one that can still wait evicts nobody, unless nothing else runs: else two of them can restart for ever
+            left -= slai_decode(s, r, left, may_evict=not s.batch.items)
 
 
-def slai_decode(s: Simulator, r: Request, left: int) -> int:
+def slai_decode(s: Simulator, r: Request, left: int, may_evict: bool = True) -> int:
     """Schedule one decode if a token and a block are left, preempting the last unscheduled prefill; tokens used."""
     if left < 1 or r not in s.running:
         return 0
     while not s.take(r, r.kv + 1):
+        if not may_evict:
+            return 0
         ongoing = [x for x in s.prefilling() if not s.batch.holds(x)]
         loser = ongoing[-1] if ongoing else r
         s.preempt(loser)
