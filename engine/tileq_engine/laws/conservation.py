@@ -53,5 +53,6 @@ def _of_request(r: Replay, i: int, served: int, decodes: int) -> str | None:
     last = 1 if run.config.convention == "engine" and not resident else 0
     expected = prompt + output - last + lost - resident
     if served != expected:
-        return f"{served} tokens computed; expected {expected} = prompt {prompt} + output {output} - {last} + thrown away {lost}"
+        parts = f"prompt {prompt} + output {output} - {last} + thrown away {lost}"
+        return f"{served} tokens computed; expected {expected} = {parts}"
     return None
