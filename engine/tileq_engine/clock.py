@@ -1,0 +1,81 @@
+r"""The integer clock: picoseconds, one rounding per iteration, the same for every runner.
+
+Integers make the compiled core, the uncompiled one and the reference agree to the bit; 2**63 ps are 106 days.
+"""
+
+from __future__ import annotations
+
+__all__ = ["PS_PER_S", "coefficients", "duration_ps", "to_ps", "to_seconds"]
+
+from typing import Any
+
+import numpy as np
+
+from tileq_theory.errors import InputError, finite
+from tileq_theory.iteration_time import IterationTime
+
+PS_PER_S = 1_000_000_000_000
+
+
+def duration_ps(
+    c: float,
+    w: float,
+    a: float,
+    b: float,
+    beta: float,
+    e: float,
+    k: float,
+    s: float,
+    n: int,
+    pairs2: int,
+    kv: int,
+    m: int,
+) -> Any:
+    r"""Return the time of one iteration in whole picoseconds.
+
+    floor(c + max(w, a*ceil(n/b) + beta*n) + e*(pairs2/2) + k*kv + s*m + 1/2), in this order of additions.
+
+    Parameters
+    ----------
+    c, w, a, b, beta, e, k, s
+        `coefficients` of an `IterationTime`: picoseconds, b in tokens.
+    n, pairs2, kv, m
+        Tokens, twice the query-key pairs (whole, where the pairs are half-integers), KV tokens read, sequences.
+
+    Examples
+    --------
+    >>> duration_ps(*coefficients(IterationTime.dai(launch_s=0.01128, tile_s=0.03547, tile_tokens=128)), 512, 0, 0, 4)
+    153160000000
+    """
+    tiles = (n + int(b) - 1) // int(b)
+    linear = a * tiles + beta * n
+    if linear < w:
+        linear = w
+    return int(c + linear + e * (0.5 * pairs2) + k * kv + s * m + 0.5)
+
+
+def coefficients(time: IterationTime) -> tuple[float, float, float, float, float, float, float, float]:
+    """Return (c, w, a, b, beta, e, k, s) of `time` in picoseconds (b in tokens)."""
+    return (
+        time.launch_s * PS_PER_S,
+        time.weight_floor_s * PS_PER_S,
+        time.tile_s * PS_PER_S,
+        float(time.tile_tokens),
+        time.token_s * PS_PER_S,
+        time.pair_s * PS_PER_S,
+        time.kv_token_s * PS_PER_S,
+        time.sequence_s * PS_PER_S,
+    )
+
+
+def to_ps(name: str, seconds: float) -> int:
+    """Return `seconds` as whole picoseconds; raise `InputError` naming it beyond 10^6 s or below 0."""
+    value = finite(name, seconds)
+    if not 0 <= value <= 1e6:
+        raise InputError(f"{name} is {seconds!r}; expected seconds in [0, 1e6] (the clock counts picoseconds)")
+    return round(value * PS_PER_S)
+
+
+def to_seconds(ps: Any) -> Any:
+    """Return picoseconds as seconds (float or float array)."""
+    return np.asarray(ps, dtype=float) / PS_PER_S

@@ -1,0 +1,125 @@
+"""The engine's settings: budget, slots, memory, convention, bounds and what is recorded."""
+
+from __future__ import annotations
+
+__all__ = ["EngineConfig"]
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from tileq_engine.clock import to_ps
+from tileq_theory.conventions import TokenConvention
+from tileq_theory.errors import InputError, nonnegative, positive_int
+
+Preemption = Literal["recompute", "swap", "none"]
+GapMode = Literal["auto", "exact", "histogram"]
+_MANY = 2**31 - 2
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Settings of one engine instance.
+
+    Parameters
+    ----------
+    token_budget
+        Tokens of one iteration (vLLM: max_num_batched_tokens).
+    max_num_seqs
+        Residents at most.
+    kv_tokens
+        KV capacity, tokens; whole blocks of it are used. None: unbounded.
+    block_tokens
+        Tokens of one KV block.
+    watermark
+        Share of the blocks that an admission must leave free, in [0, 1).
+    convention
+        "engine": the last prefill chunk emits the first token; "paper": every output token is a decode step.
+    preemption
+        "recompute", "swap" (decoding victims travel to host memory), or "none" (a decode without a block waits).
+    swap_token_s
+        Seconds to move the KV of one token to or from the host.
+    queue_limit
+        An arrival that finds so many requests in the system is rejected; None: none is.
+    max_model_tokens
+        Requests with prompt + output beyond it are rejected; None: no limit.
+    stop_time_s, stop_backlog, stop_iterations
+        Bounds of a run: simulated seconds, requests in the system, iterations. The run ends with that reason.
+    check
+        Recompute every invariant at every iteration.
+    trace_limit
+        Entries (one a batch member) of the trace kept; 0 for none. A traced run is stepped.
+    sample_limit
+        Samples of iterations kept; beyond it every second one is dropped.
+    gap_mode
+        "exact": pairs (gap, count); "histogram": 128 bins an octave; "auto": exact up to 100 000 requests.
+    gap_from_s, gap_to_s
+        Only tokens that complete in this window enter the gap distributions (cut of the warm-up).
+    """
+
+    token_budget: int = 512
+    max_num_seqs: int = 128
+    kv_tokens: int | None = None
+    block_tokens: int = 16
+    watermark: float = 0.0
+    convention: TokenConvention = "engine"
+    preemption: Preemption = "recompute"
+    swap_token_s: float = 0.0
+    queue_limit: int | None = None
+    max_model_tokens: int | None = None
+    stop_time_s: float | None = None
+    stop_backlog: int | None = None
+    stop_iterations: int | None = None
+    check: bool = False
+    trace_limit: int = 0
+    sample_limit: int = 4096
+    gap_mode: GapMode = "auto"
+    gap_from_s: float = 0.0
+    gap_to_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("token_budget", "max_num_seqs", "block_tokens", "sample_limit"):
+            object.__setattr__(self, name, _int_in(name, getattr(self, name)))
+        for name in ("kv_tokens", "queue_limit", "max_model_tokens", "stop_backlog"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, positive_int(name, getattr(self, name)))
+        if self.stop_iterations is not None:
+            object.__setattr__(self, "stop_iterations", positive_int("stop_iterations", self.stop_iterations))
+        if self.sample_limit < 2:
+            raise InputError(f"sample_limit is {self.sample_limit}; expected 2 or more")
+        if not 0 <= self.watermark < 1:
+            raise InputError(f"watermark is {self.watermark!r}; expected a share in [0, 1)")
+        if self.kv_tokens is not None and self.kv_tokens < self.block_tokens:
+            raise InputError(
+                f"kv_tokens is {self.kv_tokens}; expected at least one block of {self.block_tokens} tokens"
+            )
+        _one_of("convention", self.convention, ("engine", "paper"))
+        _one_of("preemption", self.preemption, ("recompute", "swap", "none"))
+        _one_of("gap_mode", self.gap_mode, ("auto", "exact", "histogram"))
+        if isinstance(self.trace_limit, bool) or int(self.trace_limit) != self.trace_limit or self.trace_limit < 0:
+            raise InputError(f"trace_limit is {self.trace_limit!r}; expected a whole number of 0 or more")
+        to_ps("swap_token_s", self.swap_token_s)
+        nonnegative("gap_from_s", self.gap_from_s)
+        for name in ("stop_time_s", "gap_to_s"):
+            if getattr(self, name) is not None:
+                to_ps(name, getattr(self, name))
+
+    @property
+    def kv_blocks(self) -> int:
+        """Blocks of the KV cache (a number that no run can exhaust when unbounded)."""
+        return _MANY if self.kv_tokens is None else min(self.kv_tokens // self.block_tokens, _MANY)
+
+    def with_(self, **changes: Any) -> EngineConfig:
+        """Return a copy with the named settings changed."""
+        return replace(self, **changes)
+
+
+def _int_in(name: str, value: float) -> int:
+    number = positive_int(name, value)
+    if number > _MANY:
+        raise InputError(f"{name} is {value!r}; expected at most {_MANY}")
+    return number
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise InputError(f"{name} is {value!r}; expected one of {', '.join(known)}")

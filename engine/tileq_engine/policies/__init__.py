@@ -1,0 +1,1 @@
+"""The policies: each a small file whose function returns a `Policy`."""

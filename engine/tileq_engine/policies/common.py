@@ -1,0 +1,50 @@
+"""Checks and choices that several policies share."""
+
+from __future__ import annotations
+
+__all__ = ["ORDERS", "checked_common", "order_named", "require_budget"]
+
+from collections.abc import Mapping
+from typing import Any
+
+from tileq_engine.config import EngineConfig
+from tileq_engine.policy import Policy, Prepared
+from tileq_engine.requests import Requests
+from tileq_theory.errors import InputError, near_matches, positive_int
+from tileq_theory.iteration_time import IterationTime
+
+ORDERS: Mapping[str, str] = {
+    "fcfs": "order_fcfs",
+    "spf": "order_spf",
+    "sjf": "order_sjf_output",
+    "sjf_total": "order_sjf_total",
+    "priority": "order_priority",
+    "paying_spf": "order_paying_spf",
+    "svf": "order_volume",
+    "aging": "order_aging",
+}
+
+
+def order_named(name: str, allowed: tuple[str, ...] = tuple(ORDERS)) -> str:
+    """Return the order kernel called `name`."""
+    if name not in allowed:
+        raise InputError(f"order {name!r} is unknown; {near_matches('orders', str(name), allowed)}")
+    return ORDERS[name]
+
+
+def checked_common(token_budget: int | None, max_num_seqs: int | None) -> dict[str, Any]:
+    """Return the two settings every policy may fix, validated."""
+    return {
+        "token_budget": None if token_budget is None else positive_int("token_budget", token_budget),
+        "max_num_seqs": None if max_num_seqs is None else positive_int("max_num_seqs", max_num_seqs),
+    }
+
+
+def require_budget(policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig) -> Prepared:
+    """Refuse a token budget below the residents, which vLLM refuses too: some would get no token."""
+    if config.token_budget < config.max_num_seqs:
+        raise InputError(
+            f"token_budget is {config.token_budget} and max_num_seqs {config.max_num_seqs}; {policy.name} needs a "
+            "budget of at least one token a resident: raise token_budget or lower max_num_seqs"
+        )
+    return Prepared(requests)

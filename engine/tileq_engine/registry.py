@@ -1,0 +1,65 @@
+"""The policies by name: one line each; a policy lives in one file of `tileq_engine.policies`."""
+
+from __future__ import annotations
+
+__all__ = ["policy", "policy_doc", "policy_names"]
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from tileq_engine.policy import Policy
+from tileq_theory.errors import InputError, near_matches
+
+_HOMES: dict[str, str] = {
+    "static": "static",
+    "orca": "orca",
+    "vllm_v0": "vllm",
+    "vllm_v1": "vllm",
+    "sarathi": "sarathi",
+}
+
+
+def policy_names() -> tuple[str, ...]:
+    """Return the names of every policy.
+
+    Examples
+    --------
+    >>> "sarathi" in policy_names()
+    True
+    """
+    return tuple(_HOMES)
+
+
+def _maker(name: str) -> Callable[..., Policy]:
+    if name not in _HOMES:
+        raise InputError(f"policy {name!r} is unknown; {near_matches('policies', str(name), _HOMES)}")
+    made: Callable[..., Policy] = getattr(importlib.import_module(f"tileq_engine.policies.{_HOMES[name]}"), name)
+    return made
+
+
+def policy(name: str, **params: Any) -> Policy:
+    """Return the policy `name` with the given parameters.
+
+    Raises
+    ------
+    InputError
+        When the name or a parameter is unknown, or a parameter's value is out of its domain.
+
+    Examples
+    --------
+    >>> policy("sarathi", token_budget=512).token_budget
+    512
+    """
+    maker = _maker(name)
+    known = inspect.signature(inspect.unwrap(maker)).parameters
+    for given in params:
+        if given not in known:
+            raise InputError(f"policy {name} has no parameter {given!r}; {near_matches('parameters', given, known)}")
+    return maker(**params)
+
+
+def policy_doc(name: str) -> str:
+    """Return the paragraph on `name`: its rule, its source, what it optimises, when it fails."""
+    return inspect.getdoc(inspect.unwrap(_maker(name))) or ""

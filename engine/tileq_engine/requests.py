@@ -1,0 +1,240 @@
+"""What arrives: one validated array per field, sorted by arrival."""
+
+from __future__ import annotations
+
+__all__ = ["Requests"]
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from tileq_engine.clock import PS_PER_S
+from tileq_theory.errors import InputError, positive, positive_int
+
+_LONGEST = 2**31 - 2
+_LATEST_PS = 10**18
+
+IntArray = Int[np.ndarray, "request"]
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Requests in order of arrival; arrays of one length, int64 unless said otherwise.
+
+    Parameters
+    ----------
+    ids
+        Unique names.
+    arrival_ps
+        Picoseconds, 0 or more, not decreasing.
+    prompt_tokens, output_tokens
+        At least 1 each.
+    predicted_output_tokens
+        What a policy may know of the output; the true output unless a predictor has spoken.
+    class_index, tenant
+        0 or more.
+    priority
+        Lower is more urgent, as vLLM counts.
+    tbt_limit_ps
+        Limit of the gaps between the request's tokens; 0 for none.
+    paying
+        bool.
+    prefilled_tokens
+        0, or the whole prompt for a request that arrives with its KV.
+    """
+
+    ids: IntArray
+    arrival_ps: IntArray
+    prompt_tokens: IntArray
+    output_tokens: IntArray
+    predicted_output_tokens: IntArray
+    class_index: IntArray
+    priority: IntArray
+    tbt_limit_ps: IntArray
+    paying: Bool[np.ndarray, "request"]
+    tenant: IntArray
+    prefilled_tokens: IntArray
+
+    def __post_init__(self) -> None:
+        n = len(self.ids)
+        for item in fields(self):
+            if len(getattr(self, item.name)) != n:
+                raise InputError(f"{item.name} has {len(getattr(self, item.name))} values; expected {n}, one a request")
+        _at_least("arrival_ps", self.arrival_ps, 0, _LATEST_PS)
+        _at_least("prompt_tokens", self.prompt_tokens, 1)
+        _at_least("output_tokens", self.output_tokens, 1)
+        _at_least("predicted_output_tokens", self.predicted_output_tokens, 0)
+        _at_least("class_index", self.class_index, 0)
+        _at_least("tenant", self.tenant, 0)
+        _at_least("tbt_limit_ps", self.tbt_limit_ps, 0, _LATEST_PS)
+        _at_least("priority", self.priority, -_LONGEST)
+        step = np.diff(self.arrival_ps)
+        if np.any(step < 0):
+            at = int(np.argmax(step < 0)) + 1
+            raise InputError(
+                f"arrivals are not sorted: request {at} arrives at {self.arrival_ps[at]} ps, before request {at - 1} "
+                f"at {self.arrival_ps[at - 1]} ps; sort the requests by arrival"
+            )
+        _unique(self.ids)
+        odd = (self.prefilled_tokens != 0) & (self.prefilled_tokens != self.prompt_tokens)
+        if np.any(odd):
+            at = int(np.argmax(odd))
+            raise InputError(
+                f"prefilled_tokens of request {at} is {self.prefilled_tokens[at]}; expected 0 or its whole prompt "
+                f"of {self.prompt_tokens[at]} tokens"
+            )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def group(self) -> IntArray:
+        """Index of each request's (class, tier) among `group_names`."""
+        return np.unique(self._pairs, return_inverse=True)[1].astype(np.int64).reshape(-1)
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Names of the (class, tier) pairs present, in the order of `group`."""
+        pairs = np.unique(self._pairs)
+        return tuple(f"class {p // 2}" + (" paying" if p % 2 else "") for p in pairs.tolist())
+
+    @property
+    def _pairs(self) -> IntArray:
+        return np.asarray(self.class_index * 2 + self.paying, dtype=np.int64)
+
+    def head(self, count: int) -> Requests:
+        """Return the first `count` requests."""
+        return Requests(**{f.name: getattr(self, f.name)[:count] for f in fields(self)})
+
+    def with_(self, **changes: Any) -> Requests:
+        """Return a copy with the named arrays replaced."""
+        return replace(self, **changes)
+
+    def with_tiers(
+        self,
+        *,
+        seed: int,
+        paying_share: float = 0.05,
+        paying_tbt_s: float = 0.1,
+        other_tbt_s: float = 0.5,
+    ) -> Requests:
+        """Return a copy in which each request pays with probability `paying_share`, with each tier's TBT limit.
+
+        The defaults are SLAI's (arXiv 2508.01002): .1 s for 5 % of the requests, .5 s for the others.
+        """
+        if not 0 <= paying_share <= 1:
+            raise InputError(f"paying_share is {paying_share!r}; expected a share in [0, 1]")
+        paying = np.random.default_rng(seed).random(len(self)) < paying_share
+        limits = [round(positive(n, v) * PS_PER_S) for n, v in (("paying", paying_tbt_s), ("other", other_tbt_s))]
+        return self.with_(paying=paying, tbt_limit_ps=np.where(paying, *limits).astype(np.int64))
+
+    @classmethod
+    def from_arrays(
+        cls,
+        *,
+        prompt_tokens: Any,
+        output_tokens: Any,
+        arrival_s: Any = None,
+        arrival_ps: Any = None,
+        ids: Any = None,
+        predicted_output_tokens: Any = None,
+        class_index: Any = None,
+        priority: Any = None,
+        tbt_limit_s: Any = None,
+        tbt_limit_ps: Any = None,
+        paying: Any = None,
+        tenant: Any = None,
+        prefilled_tokens: Any = None,
+    ) -> Requests:
+        """Build from sequences or scalars (a scalar stands for every request); times in seconds or picoseconds.
+
+        Examples
+        --------
+        >>> r = Requests.from_arrays(arrival_s=[0, 0.5], prompt_tokens=[100, 20], output_tokens=10)
+        >>> len(r), int(r.arrival_ps[1])
+        (2, 500000000000)
+        """
+        n = max(np.size(v) for v in (prompt_tokens, output_tokens, arrival_s, arrival_ps) if v is not None)
+
+        def whole(name: str, values: Any, default: Any = 0) -> np.ndarray:
+            return _whole(name, default if values is None else values, n)
+
+        def ps(name: str, seconds: Any, picoseconds: Any) -> np.ndarray:
+            if seconds is not None and picoseconds is not None:
+                raise InputError(f"{name} is given in seconds and in picoseconds; give one of them")
+            if seconds is None:
+                return whole(f"{name}_ps", picoseconds)
+            values = np.asarray(seconds, dtype=float)
+            if not np.all(np.isfinite(values)) or np.any(values < 0) or np.any(values > 1e6):
+                raise InputError(f"{name}_s has a value outside [0, 1e6] seconds or not a number")
+            return whole(f"{name}_s", np.rint(values * PS_PER_S))
+
+        output = whole("output_tokens", output_tokens)
+        return cls(
+            ids=whole("ids", ids, np.arange(n)),
+            arrival_ps=ps("arrival", arrival_s, arrival_ps),
+            prompt_tokens=whole("prompt_tokens", prompt_tokens),
+            output_tokens=output,
+            predicted_output_tokens=whole("predicted_output_tokens", predicted_output_tokens, output),
+            class_index=whole("class_index", class_index),
+            priority=whole("priority", priority),
+            tbt_limit_ps=ps("tbt_limit", tbt_limit_s, tbt_limit_ps),
+            paying=np.broadcast_to(np.asarray(False if paying is None else paying, dtype=bool), (n,)).copy(),
+            tenant=whole("tenant", tenant),
+            prefilled_tokens=whole("prefilled_tokens", prefilled_tokens),
+        )
+
+    @classmethod
+    def from_workload(cls, workload: Any, count: int, seed: int, rate: float | None = None) -> Requests:
+        """Draw `count` requests of a `tileq_theory.workload.Workload`.
+
+        With `rate` (requests per second) the same draws are stretched in time to that mean rate, so that one seed
+        gives common random numbers over a sweep of rates. A class's promised TBT becomes its requests' limit.
+        """
+        count = positive_int("count", count)
+        if rate is not None:
+            workload = workload.with_rate(positive("rate", rate))
+        drawn = workload.sample(np.random.default_rng(seed), count)
+        limits = np.array([c.tbt_s or 0.0 for c in workload.classes])
+        return cls.from_arrays(
+            arrival_s=drawn.arrival_s,
+            prompt_tokens=drawn.prompt_tokens,
+            output_tokens=drawn.output_tokens,
+            class_index=drawn.class_index,
+            tbt_limit_s=limits[np.asarray(drawn.class_index)],
+        )
+
+
+def _whole(name: str, values: Any, n: int) -> np.ndarray:
+    array = np.asarray(values)
+    if array.ndim > 1 or array.size not in (1, n):
+        raise InputError(f"{name} has shape {array.shape}; expected one value, or {n}, one a request")
+    if array.dtype.kind not in "iub":
+        try:
+            number = array.astype(float)
+        except (TypeError, ValueError):
+            raise InputError(f"{name} holds {values!r}; expected whole numbers") from None
+        bad = ~np.isfinite(number) | (number != np.floor(number)) | (np.abs(number) > 2**62)
+        if np.any(bad):
+            at = int(np.argmax(bad))
+            raise InputError(f"{name} has the value {number.ravel()[at]!r} at place {at}; expected whole numbers")
+        array = number
+    return np.broadcast_to(array.astype(np.int64).reshape(-1), (n,)).copy()
+
+
+def _at_least(name: str, values: np.ndarray, least: int, most: int = _LONGEST) -> None:
+    bad = (values < least) | (values > most)
+    if np.any(bad):
+        at = int(np.argmax(bad))
+        raise InputError(f"{name} of request {at} is {values[at]}; expected a whole number in [{least}, {most}]")
+
+
+def _unique(ids: np.ndarray) -> None:
+    if len(ids) > 1 and np.all(np.diff(ids) > 0):
+        return
+    values, counts = np.unique(ids, return_counts=True)
+    if len(values) != len(ids):
+        twice = values[counts > 1][0]
+        raise InputError(f"request id {twice} is given {counts[counts > 1][0]} times; ids must be unique")

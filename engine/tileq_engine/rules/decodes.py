@@ -1,0 +1,92 @@
+"""Decode rules: which residents decode, in which order, and how many of them before any prefill.
+
+`rule(R, B, S, O, W, P)` writes the candidates' slots to W[0], W[1], ... in order of preference, sets S[0].must to
+how many of them are served before prefills, and returns how many there are; the rest get what the budget leaves.
+"""
+
+from __future__ import annotations
+
+__all__ = ["decodes_after", "decodes_all", "decodes_capped", "decodes_critical"]
+
+from typing import Any
+
+from tileq_engine.records import Records
+
+_DECODE = 2
+
+
+def decodes_all(R: Records, B: Records, S: Records, O: Any, W: Any, P: Any) -> Any:  # noqa: E741
+    """Serve every decoding resident, in order of admission, before any prefill."""
+    s = S[0]
+    n = 0
+    for k in range(s.nres):
+        if B[O[k]].phase == _DECODE:
+            W[n] = O[k]
+            n += 1
+    s.must = n
+    return n
+
+
+def decodes_capped(R: Records, B: Records, S: Records, O: Any, W: Any, P: Any) -> Any:  # noqa: E741
+    """As `decodes_all`, but no more than the token budget."""
+    s = S[0]
+    n = 0
+    for k in range(s.nres):
+        if n < s.budget and B[O[k]].phase == _DECODE:
+            W[n] = O[k]
+            n += 1
+    s.must = n
+    return n
+
+
+def decodes_after(R: Records, B: Records, S: Records, O: Any, W: Any, P: Any) -> Any:  # noqa: E741
+    """Serve prefills first; decodes, in order of admission, get what they leave."""
+    s = S[0]
+    n = 0
+    for k in range(s.nres):
+        if B[O[k]].phase == _DECODE:
+            W[n] = O[k]
+            n += 1
+    s.must = 0
+    return n
+
+
+def decodes_critical(R: Records, B: Records, S: Records, O: Any, W: Any, P: Any) -> Any:  # noqa: E741
+    """Serve residents in order of their last schedulable time; those for which it has come, before prefills (SLAI).
+
+    W keeps its order from one iteration to the next, so that the insertion sort meets a nearly sorted list.
+    At most S[0].decode_cap are served at all.
+    """
+    s = S[0]
+    n = 0
+    for j in range(s.ndl):
+        b = B[W[j]]
+        if b.phase == _DECODE and b.sorted == 1:
+            W[n] = W[j]
+            n += 1
+            b.sorted = 2
+    for k in range(s.nres):
+        b = B[O[k]]
+        if b.phase == _DECODE:
+            if b.sorted == 0:
+                W[n] = O[k]
+                n += 1
+            b.sorted = 1
+    for j in range(1, n):
+        slot = W[j]
+        lst = B[slot].lst
+        i = B[slot].id
+        at = j
+        while at > 0:
+            other = B[W[at - 1]]
+            if other.lst < lst or (other.lst == lst and other.id < i):
+                break
+            W[at] = W[at - 1]
+            at -= 1
+        W[at] = slot
+    s.ndl = n
+    must = 0
+    while must < n and must < s.decode_cap and B[W[must]].lst <= s.now:
+        must += 1
+    s.must = must
+    return n

@@ -1,0 +1,1 @@
+"""How one batch is filled: one file per way of mixing prefill and decode."""

@@ -1,0 +1,162 @@
+"""The simulator: requests, a policy and an iteration time in, what happened out."""
+
+from __future__ import annotations
+
+__all__ = ["GapRecord", "IterationSamples", "RawRun", "Trace", "simulate"]
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+from tileq_engine.compile import compiled_kernels, entry_point, hook_for, plain_kernels
+from tileq_engine.config import EngineConfig
+from tileq_engine.policy import Policy, PolicyError
+from tileq_engine.records import STOPS
+from tileq_engine.requests import Requests
+from tileq_engine.simulator_check import ERRORS
+from tileq_engine.simulator_collect import Pairs, collect
+from tileq_engine.simulator_result import GapRecord, IterationSamples, RawRun, Trace
+from tileq_engine.simulator_state import State, make_state
+from tileq_theory.iteration_time import IterationTime
+
+Mode = Literal["compiled", "stepped", "python"]
+_FLUSH, _ERROR = STOPS.index("flush"), STOPS.index("error")
+_SLICE = 4_000_000  # iterations between two looks at progress and interrupts
+_TRIAL = 8  # requests on which a user's own rule is tried uncompiled first, for a readable error
+
+
+def simulate(
+    requests: Requests,
+    policy: Policy,
+    time: IterationTime,
+    config: EngineConfig | None = None,
+    *,
+    mode: Mode = "compiled",
+    progress: Callable[[int, int], None] | None = None,
+) -> RawRun:
+    """Run `requests` through `policy` on a clock that `time` drives.
+
+    Parameters
+    ----------
+    requests
+        Sorted by arrival.
+    policy
+        See `tileq_engine.registry.policy`.
+    time
+        Duration of an iteration as a function of its batch.
+    config
+        Budget, slots, memory, convention, bounds, records.
+    mode
+        "compiled": with macro-steps where the policy allows them; "stepped": compiled, one iteration at a time;
+        "python": the same source uncompiled. All three give the same result, to the bit.
+    progress
+        Called now and then with (requests done, requests).
+
+    Raises
+    ------
+    InputError
+        For settings with which the policy cannot run.
+    PolicyError
+        For a batch that cannot be run; names the rule, the request and the reason.
+
+    Examples
+    --------
+    >>> from tileq_engine.registry import policy
+    >>> asked = Requests.from_arrays(arrival_s=[0.0], prompt_tokens=[100], output_tokens=[3])
+    >>> run = simulate(asked, policy("sarathi"), IterationTime.constant(0.01), mode="python")
+    >>> int(run.first_token_ps[0]), int(run.finish_ps[0])
+    (10000000000, 30000000000)
+    """
+    if mode not in ("compiled", "stepped", "python"):
+        raise PolicyError(f"mode is {mode!r}; expected 'compiled', 'stepped' or 'python'")
+    config = policy.settings(config or EngineConfig())
+    notes: tuple[str, ...] = ()
+    if policy.own_rules and mode != "python":
+        _try_plain(requests, policy, time, config)
+        reason = _cannot_compile(policy)
+        if reason:
+            mode = "python"
+            notes = (reason,)
+    elif policy.own_rules:
+        _try_plain(requests, policy, time, config)
+    compiled = mode != "python"
+    kernels = compiled_kernels() if compiled else plain_kernels()
+    hooks = _hooks(policy, config, kernels)
+    macro = mode == "compiled" and policy.macro and not policy.own_rules
+    state = make_state(requests, policy, time, config, compiled=compiled, macro=macro)
+    loop = entry_point("run_until") if compiled else kernels["run_until"]
+    pairs = Pairs()
+    code = _drive(loop, state, hooks, pairs, policy, requests, progress)
+    run = collect(state, pairs, STOPS[code], requests, policy, config, time, mode)
+    return replace(run, notes=notes) if notes else run
+
+
+def _hooks(policy: Policy, config: EngineConfig, kernels: Any) -> tuple[Any, ...]:
+    rules = policy.rules
+    if config.preemption == "none":
+        rules["eviction"] = "evict_none"
+    return tuple(
+        hook_for(kind, rules[kind], kernels) for kind in ("decodes", "order", "mixing", "admission", "eviction")
+    )
+
+
+def _drive(
+    loop: Any,
+    state: State,
+    hooks: tuple[Any, ...],
+    pairs: Pairs,
+    policy: Policy,
+    requests: Requests,
+    progress: Callable[[int, int], None] | None,
+) -> int:
+    while True:
+        state.set_scalars({"chunk_stop": state.scalar("iters") + _SLICE})
+        code = int(loop(*state.loop, *hooks))
+        if code == _ERROR:
+            raise policy_error(state, policy, requests)
+        pairs.flush(state)
+        if progress is not None:
+            progress(state.scalar("finished") + state.scalar("rejected"), len(requests))
+        if code != _FLUSH:
+            return code
+
+
+def policy_error(state: State, policy: Policy, requests: Requests) -> PolicyError:
+    """Return the error that the loop's check has left in the state."""
+    i, value = state.scalar("error_id"), state.scalar("error_value")
+    reason = ERRORS[state.scalar("error")].format(value=value)
+    who = f"request {requests.ids[i]}" if 0 <= i < len(requests) else "no request"
+    rules = ", ".join(policy.own_rules) or "mixing"
+    names = ", ".join(_rule_name(policy.rules[kind]) for kind in (policy.own_rules or ("mixing",)))
+    return PolicyError(f"policy {policy.name}, {rules} rule {names}: {who} {reason}, at {state.scalar('now')} ps")
+
+
+def _rule_name(rule: Any) -> str:
+    return rule if isinstance(rule, str) else getattr(rule, "__qualname__", repr(rule))
+
+
+def _try_plain(requests: Requests, policy: Policy, time: IterationTime, config: EngineConfig) -> None:
+    """Run a user's own rules uncompiled on a few requests: a misspelt field is then an ordinary Python error."""
+    few = requests.head(_TRIAL)
+    kernels = plain_kernels()
+    state = make_state(few, policy, time, config.with_(stop_iterations=200), compiled=False, macro=False)
+    loop = kernels["run_until"]
+    try:
+        code = loop(*state.loop, *_hooks(policy, config, kernels))
+    except (AttributeError, NameError, TypeError, IndexError, KeyError, ZeroDivisionError) as error:
+        kinds = ", ".join(f"{k} rule {_rule_name(policy.rules[k])}" for k in policy.own_rules)
+        raise PolicyError(f"policy {policy.name}, {kinds}: {type(error).__name__}: {error}") from error
+    if code == _ERROR:
+        raise policy_error(state, policy, few)
+
+
+def _cannot_compile(policy: Policy) -> str:
+    """Return why a user's rule cannot be compiled, '' when it can."""
+    kernels = compiled_kernels()
+    for kind in policy.own_rules:
+        try:
+            hook_for(kind, policy.rules[kind], kernels)
+        except Exception as error:
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            return f"{kind} rule {_rule_name(policy.rules[kind])} runs uncompiled: {first}"
+    return ""

@@ -1,0 +1,160 @@
+"""From the arrays of a run to its `RawRun`."""
+
+from __future__ import annotations
+
+__all__ = ["Pairs", "collect"]
+
+from typing import Any
+
+import numpy as np
+
+from tileq_engine.config import EngineConfig
+from tileq_engine.policy import Policy
+from tileq_engine.requests import Requests
+from tileq_engine.simulator_result import GapRecord, GapSums, IterationSamples, RawRun, Trace
+from tileq_engine.simulator_state import GAP_BINS, GAP_FIELDS, SAMPLE_FIELDS, TRACE_FIELDS, State
+from tileq_theory.iteration_time import IterationTime
+
+_COUNTERS = (
+    ("iterations", "iters"),
+    ("jumped_iterations", "jumped"),
+    ("prefill_tokens", "prefill_tokens"),
+    ("decode_tokens", "decode_tokens"),
+    ("preemptions", "preempted"),
+    ("recomputed_tokens", "recomputed"),
+    ("swapped_tokens", "swapped"),
+    ("finished", "finished"),
+    ("rejected", "rejected"),
+    ("peak_running", "peak_running"),
+    ("peak_waiting", "peak_waiting"),
+    ("peak_kv_blocks", "peak_blocks"),
+)
+
+
+class Pairs:
+    """Gap pairs taken out of the loop's buffer, merged as they come so that they stay few."""
+
+    def __init__(self) -> None:
+        self._merged = np.zeros((0, 3), dtype=np.int64)
+
+    def flush(self, state: State) -> None:
+        """Take the pairs out of the buffer."""
+        count = state.scalar("npairs")
+        if count == 0:
+            return
+        rows = np.asarray(state.GP[: 3 * count], dtype=np.int64).reshape(-1, 3)
+        self._merged = _merge(np.concatenate([self._merged, rows]))
+        state.set_scalars({"npairs": 0})
+        for at in range(5, len(state.GS), GAP_FIELDS):
+            state.GS[at] = -1
+
+    @property
+    def rows(self) -> np.ndarray:
+        """(gap, group, count), sorted by group and gap."""
+        return self._merged
+
+
+def _merge(rows: np.ndarray) -> np.ndarray:
+    order = np.lexsort((rows[:, 0], rows[:, 1]))
+    rows = rows[order]
+    new = np.ones(len(rows), dtype=bool)
+    new[1:] = np.any(rows[1:, :2] != rows[:-1, :2], axis=1)
+    starts = np.flatnonzero(new)
+    merged = rows[starts].copy()
+    merged[:, 2] = np.add.reduceat(rows[:, 2], starts)
+    return merged
+
+
+def bin_middle(index: np.ndarray) -> np.ndarray:
+    """Return the middle of each histogram bin, picoseconds."""
+    octave = np.maximum((index >> 7) - 1, 0)
+    low = np.where(index < 128, index, ((index & 127) + 128) << octave)
+    return low + np.where(index < 128, 0, ((np.int64(1) << octave) - 1) // 2)
+
+
+def _gaps(state: State, pairs: Pairs, names: tuple[str, ...]) -> GapRecord:
+    exact = state.scalar("gap_mode") == 0
+    if exact:
+        gap, group, count = (np.ascontiguousarray(c) for c in pairs.rows.T)
+    else:
+        counts = np.asarray(state.GH, dtype=np.int64).reshape(-1, GAP_BINS)
+        group, index = np.nonzero(counts)
+        count = counts[group, index]
+        gap, group = bin_middle(index.astype(np.int64)), group.astype(np.int64)
+    sums = np.asarray(state.GS, dtype=np.int64).reshape(-1, GAP_FIELDS).tolist()
+    return GapRecord(
+        exact=exact,
+        group_names=names,
+        gap_ps=gap,
+        count=count,
+        group=group,
+        sums=tuple(GapSums(c, (high << 32) + low, least, most) for c, high, low, least, most, _ in sums),
+    )
+
+
+def _columns(flat: Any, count: int, width: int) -> list[np.ndarray]:
+    rows = np.asarray(flat[: count * width], dtype=np.int64).reshape(-1, width)
+    return [np.ascontiguousarray(c) for c in rows.T]
+
+
+def _write_back(state: State) -> None:
+    """Bring what the residents carry to their requests' records."""
+    for k in range(state.scalar("nres")):
+        b = state.B[state.O[k]]
+        for name in ("gen", "last", "max_gap", "over"):
+            if state.compiled:
+                state.R[name][b["id"]] = b[name]
+            else:
+                setattr(state.R[b.id], name, getattr(b, name))
+
+
+def _integrals(state: State) -> dict[str, int]:
+    shift = 24
+    return {
+        "in_system_ps": (state.scalar("area_n_hi") << shift) + state.scalar("area_n_lo"),
+        "waiting_ps": (state.scalar("area_w_hi") << shift) + state.scalar("area_w_lo"),
+        "work_token_ps": (state.scalar("area_k_hi") << shift) + state.scalar("area_k_lo"),
+        "busy_ps": state.scalar("sum_dur"),
+    }
+
+
+def collect(
+    state: State,
+    pairs: Pairs,
+    stop_reason: str,
+    requests: Requests,
+    policy: Policy,
+    config: EngineConfig,
+    time: IterationTime,
+    mode: str,
+) -> RawRun:
+    """Return the run that has ended in `state`."""
+    pairs.flush(state)
+    _write_back(state)
+    return RawRun(
+        requests=requests,
+        policy=policy,
+        config=config,
+        time=time,
+        mode=mode,
+        stop_reason=stop_reason,
+        end_ps=state.scalar("now"),
+        arrival_ps=requests.arrival_ps,
+        admit_ps=state.column("admit"),
+        prefill_end_ps=state.column("prefill_end"),
+        first_token_ps=state.column("first"),
+        finish_ps=state.column("finish"),
+        tokens_done=state.column("gen"),
+        preemptions=state.column("preempted"),
+        recomputed_tokens=state.column("recomputed"),
+        swapped_tokens=state.column("swapped"),
+        max_gap_ps=state.column("max_gap"),
+        gaps_over_limit=state.column("over"),
+        status=state.column("status"),
+        reject_reason=state.column("reason"),
+        gaps=_gaps(state, pairs, requests.group_names or ("class 0",)),
+        samples=IterationSamples(state.scalar("stride"), *_columns(state.SA, state.scalar("nsamples"), SAMPLE_FIELDS)),
+        trace=Trace(*_columns(state.TR, state.scalar("ntrace"), TRACE_FIELDS)),
+        integrals=_integrals(state),
+        counters={name: state.scalar(field) for name, field in _COUNTERS},
+    )

@@ -1,0 +1,271 @@
+"""The event loop: ingest, batch, execute, refill; one iteration at a time, or many where nothing can change.
+
+The arrays are those of `batch.py`, and GS, GP, GH: gap sums, pairs, histogram; GC: gaps of this iteration by group;
+SA: samples; TR: trace; D: scratch of durations. The five hooks are the policy's rules.
+"""
+
+from __future__ import annotations
+
+__all__ = ["complete", "decide", "join", "run_until", "start_batch"]
+
+from typing import Any
+
+from tileq_engine.batch import admission_blocks, admit_request, push_waiting
+from tileq_engine.clock import duration_ps
+from tileq_engine.records import Records
+from tileq_engine.simulator_check import verify
+from tileq_engine.simulator_jump import jump
+from tileq_engine.simulator_record import add_gap, advance, sample, trace_batch
+from tileq_engine.simulator_step import account, announce, set_deadline, stop_reason
+
+_PREFILL, _DECODE = 1, 2
+_FINISHED, _STALLED, _FLUSH, _ERROR = 1, 5, 6, 7
+_FAR = 1 << 62
+
+
+def join(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any, order: Any) -> None:  # noqa: E741
+    """Bring the requests announced so far to the policy: into the waiting queue, or at once among the residents
+    when they arrive with their KV and there is room."""
+    s = S[0]
+    while s.joined < s.next:
+        i = s.joined
+        s.joined += 1
+        r = R[i]
+        if r.status == 4:
+            continue
+        r.key = order(R, S, P, i)
+        if r.cached > 0 and s.nres < s.max_seqs and admission_blocks(R, S, i) <= s.free:
+            admit_request(R, B, S, O, P, i)
+        else:
+            push_waiting(R, S, H, i)
+
+
+def start_batch(B: Records, S: Records, O: Any) -> None:  # noqa: E741
+    """Empty the batch."""
+    s = S[0]
+    s.ndec = 0
+    s.npre = 0
+    s.pairs2 = 0
+    s.kv = 0
+    s.pad = 0
+    s.swap_tokens = 0
+    s.npreempt = 0
+    s.must = 0
+    s.repeat = 0
+    s.deaf = 0
+    s.wake = 0
+    for k in range(s.nres):
+        b = B[O[k]]
+        b.dec = 0
+        b.chunk = 0
+
+
+def count_sequences(B: Records, S: Records, O: Any) -> None:  # noqa: E741
+    """Set the number of sequences in the batch."""
+    s = S[0]
+    chunks = 0
+    if s.npre > 0:
+        for k in range(s.nres):
+            if B[O[k]].chunk > 0:
+                chunks += 1
+    s.seqs = s.ndec + chunks
+
+
+def _deliver(S: Records, GS: Any, GP: Any, GH: Any, GC: Any, r: Any, b: Any, duration: int) -> None:
+    s = S[0]
+    if b.replay > 0:  # computed again after a restart from scratch; the reader has had it already
+        b.replay -= 1
+        return
+    b.gen += 1
+    if b.last >= 0:
+        gap = s.now - b.last
+        if gap > b.max_gap:
+            b.max_gap = gap
+        if b.limit > 0 and gap > b.limit:
+            b.over += 1
+        if gap == duration:
+            GC[b.group] += 1
+        else:
+            add_gap(S, GS, GP, GH, gap, b.group, 1)
+    else:
+        r.first = s.now
+    b.last = s.now
+
+
+def complete(
+    R: Records,
+    B: Records,
+    S: Records,
+    O: Any,  # noqa: E741
+    P: Any,
+    GS: Any,
+    GP: Any,
+    GH: Any,
+    GC: Any,
+    duration: int,
+) -> Any:
+    """Count the tokens of the batch that has run until `now`; let finished requests leave.
+
+    Returns how many more iterations of the same batch could run before a member ends or leaves its prefill.
+    """
+    s = S[0]
+    left = _FAR
+    released = 0
+    kept = 0
+    for k in range(s.nres):
+        slot = O[k]
+        b = B[slot]
+        done = False
+        if b.dec == 1:
+            b.cached += 1
+            _deliver(S, GS, GP, GH, GC, R[b.id], b, duration)
+            more = b.output - b.gen
+            done = more == 0
+            if b.replay > 0:
+                more = 0
+            if more < left:
+                left = more
+            if s.deadline == 1:
+                set_deadline(S, b)
+        elif b.chunk > 0:
+            b.cached += b.chunk
+            more = b.target - b.cached
+            if more == 0:
+                b.phase = _DECODE
+                left = 0
+                r = R[b.id]
+                if r.prefill_end < 0:
+                    r.prefill_end = s.now
+                if s.emit == 1:
+                    _deliver(S, GS, GP, GH, GC, r, b, duration)
+                    done = b.gen == b.output
+                if s.deadline == 1:
+                    set_deadline(S, b)
+            elif more // b.chunk < left:
+                left = more // b.chunk
+        if done:
+            r = R[b.id]
+            r.gen = b.gen
+            r.last = b.last
+            r.max_gap = b.max_gap
+            r.over = b.over
+            r.finish = s.now
+            r.status = 3
+            released += b.blocks
+            b.blocks = 0
+            b.phase = 0
+            if s.quota > 0:
+                P[s.tenants + r.tenant] -= 1
+        else:
+            if kept < k:
+                O[k] = O[kept]
+                O[kept] = slot
+            kept += 1
+    gone = s.nres - kept
+    if gone > 0:
+        s.nres = kept
+        s.nsys -= gone
+        s.finished += gone
+        s.free += released
+        left = 0
+    for g in range(s.ngroups):
+        if GC[g] > 0:
+            add_gap(S, GS, GP, GH, duration, g, GC[g])
+            GC[g] = 0
+    return left
+
+
+def decide(
+    R: Records,
+    B: Records,
+    S: Records,
+    H: Any,
+    O: Any,  # noqa: E741
+    W: Any,
+    P: Any,
+    decodes: Any,
+    order: Any,
+    mixing: Any,
+    admit: Any,
+    victim: Any,
+) -> Any:
+    """Form the batch of the instant `now`; return its tokens."""
+    s = S[0]
+    join(R, B, S, H, O, P, order)
+    start_batch(B, S, O)
+    mixing(R, B, S, H, O, W, P, decodes, order, admit, victim)
+    count_sequences(B, S, O)
+    if s.check == 1:
+        verify(R, B, S, H, O)
+    return s.npre + s.ndec
+
+
+def run_until(
+    R: Records,
+    B: Records,
+    S: Records,
+    H: Any,
+    O: Any,  # noqa: E741
+    W: Any,
+    P: Any,
+    GS: Any,
+    GP: Any,
+    GH: Any,
+    GC: Any,
+    SA: Any,
+    TR: Any,
+    D: Any,
+    decodes: Any,
+    order: Any,
+    mixing: Any,
+    admit: Any,
+    victim: Any,
+) -> Any:
+    """Run until a bound, the end, an error, or until a buffer must be emptied; return the code (`records.STOPS`)."""
+    s = S[0]
+    while True:
+        announce(R, S, s.now)
+        code = stop_reason(S)
+        if code > 0:
+            return code
+        if s.nsys == 0:
+            if s.next == s.n:
+                return _FINISHED
+            s.now = R[s.next].arrival
+            continue
+        if s.iters >= s.chunk_stop or (s.gap_mode == 0 and s.npairs + s.nres + s.ngroups + 8 > s.pairs_cap):
+            return _FLUSH
+        tokens = decide(R, B, S, H, O, W, P, decodes, order, mixing, admit, victim)
+        if s.error > 0:
+            return _ERROR
+        if tokens == 0:
+            to = _FAR
+            if s.next < s.n:
+                to = R[s.next].arrival
+            if s.now < s.wake < to:
+                to = s.wake
+            if to == _FAR:
+                if s.drain == 1 or s.npreempt > 0:
+                    return _STALLED
+                s.drain = 1
+                continue
+            if to > s.stop_time:
+                to = s.stop_time
+            advance(S, to)
+            s.now = to
+            continue
+        start = s.now
+        duration = (
+            duration_ps(s.c, s.w, s.a, s.b, s.beta, s.e, s.k, s.s, tokens + s.pad, s.pairs2, s.kv, s.seqs)
+            + s.swap_ps * s.swap_tokens
+        )
+        sample(S, SA, start, duration, s.total_blocks - s.free)
+        if s.trace_cap > 0:
+            trace_batch(B, S, O, TR, start, duration)
+        account(S, duration)
+        announce(R, S, s.now - 1)
+        advance(S, s.now)
+        s.work -= tokens
+        left = complete(R, B, S, O, P, GS, GP, GH, GC, duration)
+        if s.macro == 1 and s.repeat == 1 and s.npreempt == 0 and left > 1:
+            jump(R, B, S, O, GS, GP, GH, GC, SA, D, left)

@@ -1,0 +1,90 @@
+"""Kernels that stepping and macro-steps share: arrivals, totals, deadlines, bounds."""
+
+from __future__ import annotations
+
+__all__ = ["account", "announce", "set_deadline", "stop_reason"]
+
+from typing import Any
+
+from tileq_engine.batch import blocks_for
+from tileq_engine.records import Records
+from tileq_engine.simulator_record import advance
+
+_TIME, _BACKLOG, _ITERATIONS = 2, 3, 4
+_FAR = 1 << 62
+
+
+def announce(R: Records, S: Records, upto: int) -> None:
+    """Let every request that arrives up to `upto` enter the system, or reject it; areas follow each arrival."""
+    s = S[0]
+    while s.next < s.n and R[s.next].arrival <= upto:
+        r = R[s.next]
+        s.next += 1
+        advance(S, r.arrival)
+        reason = 0
+        if s.model_limit > 0 and r.prompt + r.output > s.model_limit:
+            reason = 1
+        elif blocks_for(r.prompt + r.output - s.emit, s.block) > s.total_blocks:
+            reason = 2
+        elif s.whole == 1 and r.prompt > s.prompt_limit:
+            reason = 3
+        elif s.queue_limit > 0 and s.nsys >= s.queue_limit:
+            reason = 4
+        if reason > 0:
+            r.status = 4
+            r.reason = reason
+            s.rejected += 1
+            continue
+        r.status = 1
+        s.nsys += 1
+        s.nwaiting += 1
+        if s.nwaiting > s.peak_waiting:
+            s.peak_waiting = s.nwaiting
+        s.work += r.prompt - r.cached + r.output
+        if r.cached == 0:
+            s.work -= s.emit
+
+
+def account(S: Records, duration: int) -> None:
+    """Move the clock and the totals over the iteration that has just run."""
+    s = S[0]
+    s.now += duration
+    s.iters += 1
+    s.sum_dur += duration
+    if s.mean_kind == 1:
+        s.ewma += (duration - s.ewma) * s.ewma_weight if s.iters > 1 else duration
+    s.prefill_tokens += s.npre
+    s.decode_tokens += s.ndec
+    used = s.total_blocks - s.free
+    if used > s.peak_blocks:
+        s.peak_blocks = used
+
+
+def set_deadline(S: Records, b: Any) -> None:
+    """Set the last schedulable time of slot `b`: completion + TBT limit - Theta * mean batch time so far.
+
+    Theta is 10 where at least 96 % of the KV cache is used and 5 below (or fixed), evaluated as the token
+    completes, before the blocks of requests that end with this batch are freed (SLAI, arXiv 2508.01002).
+    """
+    s = S[0]
+    theta = s.theta_lo
+    if s.total_blocks - s.free >= s.kv_high * s.total_blocks:
+        theta = s.theta_hi
+    if b.limit == 0:
+        b.lst = _FAR
+    elif s.mean_kind == 1:
+        b.lst = s.now + b.limit - int(theta * s.ewma)
+    else:
+        b.lst = s.now + b.limit - (theta * s.sum_dur) // s.iters
+
+
+def stop_reason(S: Records) -> Any:
+    """Return the code of the bound that has been reached, 0 when none."""
+    s = S[0]
+    if s.now >= s.stop_time:
+        return _TIME
+    if s.nsys >= s.stop_backlog:
+        return _BACKLOG
+    if s.iters >= s.stop_iters:
+        return _ITERATIONS
+    return 0
