@@ -77,7 +77,7 @@ def draw_instance(pick: Pick, policy: str) -> Instance:
         requests=requests,
         time=draw_time(pick),
         budget=budget,
-        max_seqs=pick(1, 8),
+        max_seqs=pick(1, min(8, budget)),
         kv_blocks=blocks,
         watermark=watermark,
         convention=("engine", "paper")[pick(0, 1)],
@@ -219,7 +219,10 @@ def engine_decisions(x: Instance, mode: str) -> Decisions:
     """The same of the compiled engine ('compiled' has no trace of jumped iterations: compare fates only)."""
     import numpy as np
 
-    from tileq_engine import EngineConfig, Requests, policy, simulate
+    from tileq_engine.config import EngineConfig
+    from tileq_engine.registry import policy
+    from tileq_engine.requests import Requests
+    from tileq_engine.simulator import simulate
 
     def column(name: str, dtype: Any = np.int64) -> Any:
         return np.array([r[name] for r in x.requests], dtype=dtype)

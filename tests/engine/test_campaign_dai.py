@@ -16,7 +16,10 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from tileq_engine import EngineConfig, Requests, policy, simulate
+from tileq_engine.config import EngineConfig
+from tileq_engine.registry import policy
+from tileq_engine.requests import Requests
+from tileq_engine.simulator import simulate
 from tileq_theory.iteration_time import IterationTime
 
 pytestmark = pytest.mark.campaign
