@@ -159,7 +159,7 @@ def admission_blocks(R: Records, S: Records, i: int) -> Any:
         tokens = r.prompt + r.gen - r.replay
     if s.alloc == _RESERVE:
         left = r.predicted - r.gen
-        tokens += left if left > 1 else 1
+        tokens += (left if left > 1 else 1) - (s.emit if r.cached == 0 else 1)
     need = blocks_for(tokens, s.block)
     return need if need < s.total_blocks else s.total_blocks
 
@@ -251,8 +251,11 @@ def preempt(
         r.swapped += b.cached
         s.swapped += b.cached
         s.swap_tokens += b.cached
+        s.swap_turn += 1
+        r.front = s.swap_turn - (1 << 40)  # swapped requests return first, in the order in which they left
     else:
         r.cached = 0
+        r.front = 0
         r.recomputed += b.cached
         s.recomputed += b.cached
         s.work += b.cached
@@ -266,7 +269,7 @@ def preempt(
         O[k] = O[k + 1]
     s.nres -= 1
     O[s.nres] = slot
-    if s.to_front == 1:
+    if s.to_front == 1 and r.cached == 0:
         s.front -= 1
         r.front = s.front
     r.key = order(R, S, P, i)

@@ -41,6 +41,11 @@ _MODULES = (
     "rules.mixing.in_order",
     "rules.mixing.exclusive",
     "rules.mixing.static",
+    "rules.mixing.rad",
+    "rules.mixing.tiles",
+    "rules.mixing.threshold",
+    "rules.mixing.wait",
+    "rules.mixing.smallest",
     "simulator_record",
     "simulator_check",
     "simulator_step",
@@ -217,10 +222,7 @@ def hook_for(kind: str, rule: str | Callable[..., Any], kernels: Kernels) -> Any
     if not kernels.compiled:
         return kernels[rule] if isinstance(rule, str) else _bound(rule, kernels)
     with _LOCK:
-        if isinstance(rule, str):
-            function = kernels[rule]
-        else:
-            function = _compiled_user_rule(rule)
+        function = kernels[rule] if isinstance(rule, str) else _compiled_user_rule(rule)
         signature = _signatures()[kind]
         if signature.args not in function.overloads:
             function.compile(signature)

@@ -12,6 +12,7 @@ from tileq_theory.conventions import TokenConvention
 from tileq_theory.errors import InputError, nonnegative, positive_int
 
 Preemption = Literal["recompute", "swap", "none"]
+Oversize = Literal["reject", "wait"]
 GapMode = Literal["auto", "exact", "histogram"]
 _MANY = 2**31 - 2
 
@@ -44,6 +45,9 @@ class EngineConfig:
         Requests with prompt + output beyond it are rejected; None: no limit.
     stop_time_s, stop_backlog, stop_iterations
         Bounds of a run: simulated seconds, requests in the system, iterations. The run ends with that reason.
+    oversize
+        What a whole-prompt policy does with a prompt longer than the token budget: "reject" it, or let it "wait" for
+        ever at the head of the queue, as the published models do (they "freeze").
     check
         Recompute every invariant at every iteration.
     trace_limit
@@ -72,6 +76,7 @@ class EngineConfig:
     check: bool = False
     trace_limit: int = 0
     sample_limit: int = 4096
+    oversize: Oversize = "reject"
     gap_mode: GapMode = "auto"
     gap_from_s: float = 0.0
     gap_to_s: float | None = None
@@ -94,6 +99,7 @@ class EngineConfig:
             )
         _one_of("convention", self.convention, ("engine", "paper"))
         _one_of("preemption", self.preemption, ("recompute", "swap", "none"))
+        _one_of("oversize", self.oversize, ("reject", "wait"))
         _one_of("gap_mode", self.gap_mode, ("auto", "exact", "histogram"))
         if isinstance(self.trace_limit, bool) or int(self.trace_limit) != self.trace_limit or self.trace_limit < 0:
             raise InputError(f"trace_limit is {self.trace_limit!r}; expected a whole number of 0 or more")

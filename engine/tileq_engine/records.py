@@ -92,9 +92,30 @@ SLOT_FIELDS: tuple[tuple[str, str], ...] = (
     ("stage", "i4"),  # scratch of a rule
 )
 
-_INTEGERS = ["n", "next", "joined", "nres", "nwait", "nsys", "nwaiting", "now", "end_ps", "budget", "max_seqs", "block", "total_blocks", "free", "watermark", "emit", "alloc", "whole", "prompt_limit", "model_limit", "queue_limit", "preempt_mode", "to_front", "front", "dynamic", "drain", "kv_prefill", "swap_ps", "stop_time", "stop_backlog", "stop_iters", "chunk_stop", "ndec", "npre", "seqs", "pairs2", "kv", "pad", "swap_tokens", "npreempt", "must", "room", "repeat", "deaf", "wake", "macro", "check", "rad", "error", "error_id", "error_value", "iters", "jumped", "prefill_tokens", "decode_tokens", "recomputed", "swapped", "preempted", "finished", "rejected", "sum_dur", "work", "peak_running", "peak_waiting", "peak_blocks", "area_t", "area_n_hi", "area_n_lo", "area_w_hi", "area_w_lo", "area_k_hi", "area_k_lo", "gap_mode", "gap_from", "gap_to", "ngroups", "npairs", "pairs_cap", "stride", "nsamples", "samples_cap", "ntrace", "trace_cap", "ndl", "deadline", "decode_cap", "theta_lo", "theta_hi", "fixed_theta", "mean_kind", "tile_p", "tile_d", "cycle", "intake", "pad_on", "mode", "served", "refill", "slots_k", "want", "levels", "tenants", "quota", "classes"]
+_INTEGERS = (
+    # requests: all, announced, brought to the policy; residents, queue at the policy; in system, waiting; the clock
+    *("n", "next", "joined", "nres", "nwait", "nsys", "nwaiting", "now"),
+    # settings
+    *("budget", "max_seqs", "block", "total_blocks", "free", "watermark", "emit", "alloc", "whole", "warm"),
+    *("preemptive", "seat", "swap_turn"),
+    *("prompt_limit", "model_limit", "queue_limit", "preempt_mode", "to_front", "front", "dynamic", "drain"),
+    *("kv_prefill", "swap_ps", "stop_time", "stop_backlog", "stop_iters", "chunk_stop", "macro", "check"),
+    # the batch
+    *("ndec", "npre", "seqs", "pairs2", "kv", "pad", "swap_tokens", "npreempt", "must", "room", "repeat", "deaf"),
+    *("wake", "error", "error_id", "error_value"),
+    # totals
+    *("iters", "jumped", "prefill_tokens", "decode_tokens", "recomputed", "swapped", "preempted", "finished"),
+    *("rejected", "sum_dur", "work", "peak_running", "peak_waiting", "peak_blocks"),
+    *("area_t", "area_n_hi", "area_n_lo", "area_w_hi", "area_w_lo", "area_k_hi", "area_k_lo"),
+    # records
+    *("gap_mode", "gap_from", "gap_to", "ngroups", "npairs", "pairs_cap", "stride", "nsamples", "samples_cap"),
+    *("ntrace", "trace_cap"),
+    # policies
+    *("ndl", "deadline", "decode_cap", "theta_lo", "theta_hi", "kv_high", "mean_kind", "rad", "tile_p", "tile_d", "cycle"),
+    *("intake", "pad_on", "refill", "want", "levels", "level", "tenants", "quota", "kinds"),
+)
 
-SCALAR_FLOATS = ("c", "w", "a", "b", "beta", "e", "k", "s", "ewma", "ewma_weight", "kv_high", "f0", "f1", "f2", "f3")
+SCALAR_FLOATS = ("c", "w", "a", "b", "beta", "e", "k", "s", "ewma", "ewma_weight")
 SCALAR_FIELDS: tuple[tuple[str, str], ...] = tuple((name, "i8") for name in _INTEGERS) + tuple(
     (name, "f8") for name in SCALAR_FLOATS
 )

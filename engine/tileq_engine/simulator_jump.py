@@ -100,7 +100,7 @@ def blocks_then(B: Records, S: Records, O: Any, steps: int) -> Any:  # noqa: E74
 def interrupted(S: Records) -> Any:
     """Return whether stepping would decide anew here, or stop."""
     s = S[0]
-    return (s.deaf == 0 and s.joined < s.next) or stop_reason(S) > 0
+    return ((s.deaf == 0 or s.warm == 1) and s.joined < s.next) or stop_reason(S) > 0
 
 
 def jump(

@@ -34,7 +34,7 @@ def join(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any, order: Any)
         if r.status == 4:
             continue
         r.key = order(R, S, P, i)
-        if r.cached > 0 and s.nres < s.max_seqs and admission_blocks(R, S, i) <= s.free:
+        if r.cached > 0 and s.seat == 1 and s.nres < s.max_seqs and admission_blocks(R, S, i) <= s.free:
             admit_request(R, B, S, O, P, i)
         else:
             push_waiting(R, S, H, i)

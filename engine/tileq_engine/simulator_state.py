@@ -22,6 +22,7 @@ _EXACT_UP_TO = 100_000
 _PAIR_ROOM = 1 << 16
 GAP_BINS = 7296  # 128 * (55 + 2): every gap below 2**63 ps
 GAP_FIELDS, SAMPLE_FIELDS, TRACE_FIELDS = 6, 12, 6
+MOST_SEGMENTS = 64  # of Nested WAIT, which counts them behind the slots in W
 _PREEMPTION = {"recompute": 0, "swap": 1, "none": 0}
 
 
@@ -109,7 +110,7 @@ def make_state(
         S=S,
         H=_integers(max(n, 1), compiled),
         O=np.arange(slots, dtype=np.int64) if compiled else list(range(slots)),
-        W=_integers(slots + 1, compiled),
+        W=_integers(slots + MOST_SEGMENTS, compiled),
         P=np.array([*integers, 0], dtype=np.int64) if compiled else [*integers, 0],
         GS=_integers(groups * GAP_FIELDS, compiled),
         GP=_integers(3 * (_PAIR_ROOM + 2 * slots if exact else 1), compiled),
@@ -155,8 +156,10 @@ def _set_scalars(
         "total_blocks": total,
         "free": total,
         "watermark": 0 if config.kv_tokens is None else int(config.watermark * total),
+        "warm": int(bool(np.any(requests.prefilled_tokens > 0))),
+        "seat": 1,
         "emit": int(config.convention == "engine"),
-        "prompt_limit": config.token_budget,
+        "prompt_limit": _FAR if config.oversize == "wait" else config.token_budget,
         "model_limit": config.max_model_tokens or 0,
         "queue_limit": config.queue_limit or 0,
         "preempt_mode": _PREEMPTION[config.preemption],
@@ -177,7 +180,7 @@ def _set_scalars(
         "samples_cap": config.sample_limit,
         "trace_cap": config.trace_limit,
         "decode_cap": _FAR,
-        "kv_high": 2.0,
+        "kv_high": 2000,
         "ewma_weight": 0.1,
         "peak_blocks": 0,
         **dict(zip(("c", "w", "a", "b", "beta", "e", "k", "s"), (c, w, a, b, beta, e, k, s), strict=True)),

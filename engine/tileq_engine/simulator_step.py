@@ -61,21 +61,28 @@ def account(S: Records, duration: int) -> None:
 
 
 def set_deadline(S: Records, b: Any) -> None:
-    """Set the last schedulable time of slot `b`: completion + TBT limit - Theta * mean batch time so far.
+    """Set the last schedulable time of slot `b`: completion + TBT limit - floor(Theta * mean batch time so far).
 
-    Theta is 10 where at least 96 % of the KV cache is used and 5 below (or fixed), evaluated as the token
-    completes, before the blocks of requests that end with this batch are freed (SLAI, arXiv 2508.01002).
+    Theta (in thousandths) is `theta_hi` where at least `kv_high` thousandths of the KV cache are used and `theta_lo`
+    below, evaluated as the token completes, before the blocks of requests that end with this batch are freed
+    (SLAI, arXiv 2508.01002). A rule that only rotates (`deadline` 2) stands its residents by their last token.
     """
     s = S[0]
-    theta = s.theta_lo
-    if s.total_blocks - s.free >= s.kv_high * s.total_blocks:
-        theta = s.theta_hi
+    if s.deadline == 2:
+        b.lst = s.now
+        return
     if b.limit == 0:
         b.lst = _FAR
-    elif s.mean_kind == 1:
-        b.lst = s.now + b.limit - int(theta * s.ewma)
+        return
+    theta = s.theta_lo
+    if 1000 * (s.total_blocks - s.free) >= s.kv_high * s.total_blocks:
+        theta = s.theta_hi
+    if s.mean_kind == 1:
+        b.lst = s.now + b.limit - int(theta * s.ewma / 1000.0)
     else:
-        b.lst = s.now + b.limit - (theta * s.sum_dur) // s.iters
+        whole = s.sum_dur // s.iters
+        rest = s.sum_dur - whole * s.iters
+        b.lst = s.now + b.limit - (theta * whole + (theta * rest) // s.iters) // 1000
 
 
 def stop_reason(S: Records) -> Any:

@@ -20,7 +20,7 @@ def static(*, token_budget: int | None = None, max_num_seqs: int | None = None) 
     """
     return Policy(
         name="static",
-        decodes="decodes_all",
+        decodes="decodes_capped",
         mixing="mix_static",
         scalars={"alloc": 2, "whole": 1},
         **checked_common(token_budget, max_num_seqs),

@@ -15,7 +15,7 @@ from tileq_engine.records import Records
 
 
 def admit_watermark(R: Records, B: Records, S: Records, P: Any, i: int) -> Any:
-    """Admit while the blocks the request takes (its prompt, or prompt and predicted output) leave the watermark free."""
+    """Admit while the request's blocks (its prompt, or prompt and predicted output) leave the watermark free."""
     s = S[0]
     need = admission_blocks(R, S, i)
     if s.nres > 0:

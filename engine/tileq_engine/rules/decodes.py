@@ -6,7 +6,7 @@ how many of them are served before prefills, and returns how many there are; the
 
 from __future__ import annotations
 
-__all__ = ["decodes_after", "decodes_all", "decodes_capped", "decodes_critical"]
+__all__ = ["decodes_after", "decodes_all", "decodes_capped", "decodes_critical", "decodes_oldest"]
 
 from typing import Any
 
@@ -51,11 +51,10 @@ def decodes_after(R: Records, B: Records, S: Records, O: Any, W: Any, P: Any) ->
     return n
 
 
-def decodes_critical(R: Records, B: Records, S: Records, O: Any, W: Any, P: Any) -> Any:  # noqa: E741
-    """Serve residents in order of their last schedulable time; those for which it has come, before prefills (SLAI).
+def sort_decodes(B: Records, S: Records, O: Any, W: Any) -> Any:  # noqa: E741
+    """Write the decoding residents to W by (last schedulable time, request); return how many there are.
 
     W keeps its order from one iteration to the next, so that the insertion sort meets a nearly sorted list.
-    At most S[0].decode_cap are served at all.
     """
     s = S[0]
     n = 0
@@ -85,8 +84,25 @@ def decodes_critical(R: Records, B: Records, S: Records, O: Any, W: Any, P: Any)
             at -= 1
         W[at] = slot
     s.ndl = n
+    return n
+
+
+def decodes_critical(R: Records, B: Records, S: Records, O: Any, W: Any, P: Any) -> Any:  # noqa: E741
+    """Serve residents in order of their last schedulable time; those for which it has come, before prefills (SLAI).
+
+    At most S[0].decode_cap are served at all.
+    """
+    s = S[0]
+    n = sort_decodes(B, S, O, W)
     must = 0
     while must < n and must < s.decode_cap and B[W[must]].lst <= s.now:
         must += 1
     s.must = must
+    return n
+
+
+def decodes_oldest(R: Records, B: Records, S: Records, O: Any, W: Any, P: Any) -> Any:  # noqa: E741
+    """Serve the residents whose last token is the oldest, before prefills; the mixing rule says how many."""
+    n = sort_decodes(B, S, O, W)
+    S[0].must = n
     return n

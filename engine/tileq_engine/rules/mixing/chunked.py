@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["mix_chunked"]
+__all__ = ["closed", "fill_ongoing", "fill_waiting", "mix_chunked"]
 
 from typing import Any
 
-from tileq_engine.batch import admit_request, head, remove_waiting, secure_decode, take_chunk, take_decode
+from tileq_engine.batch import admit_request, head, preempt, remove_waiting, secure_decode, take_chunk, take_decode
 from tileq_engine.records import Records
+from tileq_engine.rules.eviction import evict_lowest_priority
 
 _PREFILL, _DECODE = 1, 2
 
@@ -28,6 +29,56 @@ def fill_ongoing(B: Records, S: Records, O: Any, room: int) -> Any:  # noqa: E74
     return room
 
 
+def make_way(
+    R: Records,
+    B: Records,
+    S: Records,
+    H: Any,
+    O: Any,  # noqa: E741
+    P: Any,
+    i: int,
+    order: Any,
+    admit: Any,
+) -> Any:
+    """Preempt residents of lower priority than waiting request `i` until it fits; return whether it does.
+
+    Nobody is preempted when even all of them would not be enough. Only under a preemptive priority policy.
+    """
+    s = S[0]
+    if s.nres < s.max_seqs and admit(R, B, S, P, i) == 1:
+        return True
+    if s.preemptive == 0:
+        return False
+    free = s.free
+    residents = s.nres
+    for k in range(residents):
+        if R[B[O[k]].id].priority > R[i].priority:
+            s.free += B[O[k]].blocks
+            s.nres -= 1
+    enough = s.nres < s.max_seqs and admit(R, B, S, P, i) == 1
+    s.free = free
+    s.nres = residents
+    if not enough:
+        return False
+    while s.nres == s.max_seqs or admit(R, B, S, P, i) == 0:
+        preempt(R, B, S, H, O, P, evict_lowest_priority(R, B, S, O, P, O[0]), order)
+    return True
+
+
+def place_of(S: Records, H: Any, i: int) -> Any:
+    """Return the place of waiting request `i` in `H`."""
+    for place in range(S[0].nwait):
+        if H[place] == i:
+            return place
+    return -1
+
+
+def closed(S: Records, room: int) -> Any:
+    """Return 1 when no arrival could enter the next batch: no budget is left, or no slot that could be had."""
+    s = S[0]
+    return 1 if room <= 0 or (s.nres == s.max_seqs and s.preemptive == 0) else 0
+
+
 def fill_waiting(
     R: Records,
     B: Records,
@@ -44,18 +95,23 @@ def fill_waiting(
     The first that does not fit stops the line. A request that comes back with its KV decodes at once.
     """
     s = S[0]
-    while room > 0 and s.nres < s.max_seqs:
+    while room > 0 and (s.nres < s.max_seqs or s.preemptive == 1):
         place = head(R, S, H, P, order)
         if place < 0:
             break
         i = H[place]
         r = R[i]
         chunk = r.prompt + r.gen - r.replay
-        if s.whole == 1 and r.cached == 0 and chunk > room and (chunk <= s.budget or s.npre > 0):
-            break
+        if s.whole == 1 and r.cached == 0 and chunk > room:
+            if r.prompt > s.budget or chunk <= s.budget or s.npre > 0:
+                break  # only what a recompute has made longer than the budget may run alone
         s.room = room
-        if admit(R, B, S, P, i) == 0:
+        before = s.ndec + s.npre
+        if not make_way(R, B, S, H, O, P, i, order, admit):
             break
+        room += before - s.ndec - s.npre
+        if s.npreempt > 0:
+            place = place_of(S, H, i)  # the preempted have joined the queue
         b = B[admit_request(R, B, S, O, P, remove_waiting(R, S, H, place))]
         if b.phase == _DECODE:
             if take_decode(b, s):
@@ -84,7 +140,8 @@ def mix_chunked(
     """Fill the batch: decodes that must be served (not capped by the budget), prefills, the other decodes.
 
     Sarathi-Serve is this rule with all decodes first, Orca with all decodes after, SLAI with the critical ones
-    first. An iteration that preempted admits nobody.
+    first. An iteration that preempted admits nobody. Decodes that come after the prefills preempt nobody, except
+    while the batch is empty: a decode without a block is then passed over.
     """
     s = S[0]
     n = decodes(R, B, S, O, W, P)
@@ -92,20 +149,27 @@ def mix_chunked(
     for j in range(must):
         secure_decode(R, B, S, H, O, P, W[j], order, victim)
     room = s.budget - s.ndec
+    first_room = room
     if room > 0:
         room = fill_ongoing(B, S, O, room)
         if s.npreempt == 0:
             room = fill_waiting(R, B, S, H, O, P, room, order, admit)
     for j in range(must, n):
-        if room > 0 and s.ndec < s.decode_cap and secure_decode(R, B, S, H, O, P, W[j], order, victim):
+        b = B[W[j]]
+        if room <= 0 or s.ndec >= s.decode_cap or b.phase != _DECODE or b.dec == 1:
+            continue
+        if s.ndec + s.npre == 0:
+            served = secure_decode(R, B, S, H, O, P, W[j], order, victim)
+        else:
+            served = take_decode(b, s)  # evicting here, two requests could restart each other for ever
+        if served:
             room -= 1
-    full = s.nres == s.max_seqs
+    s.deaf = closed(S, room)
     everyone = s.ndec >= n
-    if must == n:
-        s.repeat = 1 if everyone else 0
-        s.deaf = 1 if full or room <= 0 else 0
-    else:
-        s.repeat = 1 if everyone and s.npre == 0 else 0
-        s.deaf = 1 if full else 0
+    s.repeat = 1 if everyone else 0
+    if must < n or s.deadline == 1:  # who is served before prefills may change with the clock
+        looked = s.nwait == 0 or first_room > 0
+        s.repeat = 1 if everyone and looked and s.npre == 0 and n <= s.budget and n <= s.decode_cap else 0
+        s.deaf = closed(S, 1)
     if s.dynamic == 1 and s.nwait > 0 and s.deaf == 0:
         s.repeat = 0

@@ -8,7 +8,7 @@ from typing import Any
 
 from tileq_engine.batch import preempt, take_chunk, take_decode
 from tileq_engine.records import Records
-from tileq_engine.rules.mixing.chunked import fill_waiting
+from tileq_engine.rules.mixing.chunked import closed, fill_waiting
 
 _DECODE = 2
 
@@ -66,7 +66,7 @@ def mix_in_order(
         k += 1
     if s.npreempt == 0 and room > 0:
         room = fill_waiting(R, B, S, H, O, P, room, order, admit)
-    s.deaf = 1 if s.nres == s.max_seqs or room <= 0 else 0
+    s.deaf = closed(S, room)
     s.repeat = 1
     for k in range(s.nres):
         if B[O[k]].dec == 0 and B[O[k]].chunk == 0:
