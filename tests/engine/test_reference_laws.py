@@ -56,8 +56,8 @@ def test_tight_memory_is_really_reached(policy: str) -> None:
         conserved(x, d)
         seen["preempted"] += any(f["preemptions"] for f in d.fates)
         seen["rejected"] += any(f["rejected"] for f in d.fates)
-    assert seen["rejected"] > 10
-    assert seen["preempted"] > 10 or policy in ("static", "rad"), seen
+    assert seen["rejected"] >= 5
+    assert seen["preempted"] >= 5 or policy in ("static", "rad"), seen
 
 
 def test_the_comparison_itself_sees_a_difference() -> None:

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from tileq_reference.core import Request, Simulator
-from tileq_reference.rules import admit_chunks, admit_whole, lowest_priority, make_room, swap_in, tail, waiting_order
+from tileq_reference.rules import (
+    admit_chunks,
+    admit_whole,
+    lowest_priority,
+    make_room,
+    return_swapped,
+    tail,
+    waiting_order,
+)
 
 
 def static(s: Simulator) -> None:
     """FasterTransformer: form a batch, prefill it whole, decode it until its longest member ends; nobody joins."""
+    left = s.c.budget
     if not s.running:
-        left, promised = s.c.budget, 0
-        for r in list(s.waiting):
-            # the whole context is promised at the start: a static batch has nobody to preempt for
-            if len(s.running) >= s.c.max_seqs or r.target > left or promised + s.peak_blocks(r) > s.free:
-                break
-            promised += s.peak_blocks(r)
-            left -= r.target
-            s.admit(r)
-            s.prefill(r, r.target)
-        for r in s.running:
-            s.take(r, s.peak_tokens(r))
+        left = return_swapped(s, left)
+        admit_whole(s, list(s.waiting), left, conservative=True)
         return
-    for r in s.running[: s.c.budget]:
-        s.decode(r)
+    for r in list(s.running):
+        if left < 1:
+            break
+        if r in s.running and make_room(s, r, 1, tail):
+            s.decode(r)
+            left -= 1
 
 
 def orca(s: Simulator) -> None:
@@ -44,7 +48,7 @@ def orca(s: Simulator) -> None:
         if r in s.running and make_room(s, r, 1, tail):
             s.decode(r)
             left -= 1
-    swap_in(s, left)
+    return_swapped(s, left)
 
 
 def vllm_v0(s: Simulator) -> None:
@@ -59,7 +63,7 @@ def vllm_v0(s: Simulator) -> None:
         if r in s.running and make_room(s, r, 1, tail):
             s.decode(r)
             left -= 1
-    swap_in(s, left)
+    return_swapped(s, left)
 
 
 def vllm_v1(s: Simulator) -> None:
@@ -78,8 +82,7 @@ def vllm_v1(s: Simulator) -> None:
             left += before - s.batch.tokens  # what withdrawn victims gave back
             _schedule(s, r, tokens)
             left -= tokens
-    left = swap_in(s, left)
-    admit_chunks(s, waiting_order(s, order), left, whole_prompt_blocks=False)
+    admit_chunks(s, waiting_order(s, order), left, by_chunk=True)
 
 
 def _schedule(s: Simulator, r: Request, tokens: int) -> None:
@@ -101,5 +104,4 @@ def sarathi(s: Simulator) -> None:
             break
         s.prefill(r, chunk)
         left -= chunk
-    left = swap_in(s, left)
     admit_chunks(s, waiting_order(s, s.c.get("order", "fcfs")), left)

@@ -35,6 +35,7 @@ class Request:
     generated: int = 0
     blocks: int = 0
     status: str = "future"  # future, waiting, running, swapped, done, rejected
+    returning: bool = False  # waits after a preemption, before those who have never run
     lst: int = 0  # SLAI: last schedulable time of the next token
     reserved: int = 0  # blocks promised by conservative admission
     prefill_end: int | None = None
@@ -138,7 +139,6 @@ class Simulator:
         self.requests = list(self.future)
         self.waiting: list[Request] = []
         self.running: list[Request] = []  # in order of admission
-        self.swapped: list[Request] = []
         self.free = config.kv_blocks
         self.now = 0
         self.batch = Batch()
@@ -179,10 +179,10 @@ class Simulator:
 
     def turned_away(self, r: Request) -> bool:
         """Too long for the cache (or for a budget that must hold it whole), or the system is full."""
-        in_system = len(self.waiting) + len(self.running) + len(self.swapped)
+        in_system = len(self.waiting) + len(self.running)
         full = self.c.queue_limit is not None and in_system >= self.c.queue_limit
         whole = self.c.get("whole_budget")  # budget of a policy that never splits a prompt
-        return full or self.peak_blocks(r) + self.c.watermark > self.c.kv_blocks or (whole and r.prompt > whole)
+        return full or self.peak_blocks(r) > self.c.kv_blocks or (whole and r.prompt > whole)
 
     def execute(self) -> None:
         b = self.batch
@@ -261,7 +261,7 @@ class Simulator:
     def admit(self, r: Request) -> None:
         """Waiting -> running, at the end of the admission order."""
         self.waiting.remove(r)
-        r.status = "running"
+        r.status, r.returning = "running", False
         self.running.append(r)
 
     def preempt(self, r: Request) -> None:
@@ -273,12 +273,12 @@ class Simulator:
         if swap:
             r.status = "swapped"
             self.move(r)
-            self.swapped.append(r)
         else:
             r.status = "waiting"
             r.recomputed += r.kv
             r.kv, r.target = 0, r.known
-            self.waiting.insert(0, r)
+        r.returning = True
+        self.waiting.insert(0, r)
         self.release(r)
 
     def move(self, r: Request) -> None:

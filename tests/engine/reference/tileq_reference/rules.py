@@ -18,9 +18,10 @@ def fcfs(s: Simulator) -> list[Request]:
     return list(s.waiting)
 
 
-def by(s: Simulator, key: Key) -> list[Request]:
-    """Sorted by `key`, then arrival, then id."""
-    return sorted(s.waiting, key=lambda r: (*key(r), r.arrival, r.id))
+def by(s: Simulator, key: Key, front: bool = True) -> list[Request]:
+    """Preempted requests as they stand at the front (if `front`), the others by `key`, then arrival, then id."""
+    first = [r for r in s.waiting if r.returning and front]
+    return first + sorted((r for r in s.waiting if r not in first), key=lambda r: (*key(r), r.arrival, r.id))
 
 
 def predicted(r: Request) -> int:
@@ -46,7 +47,7 @@ def waiting_order(s: Simulator, order: str) -> list[Request]:
     if order == "sjf_total":
         return by(s, lambda r: (r.prompt + predicted(r),))
     if order == "priority":
-        return by(s, lambda r: (r.priority,))
+        return by(s, lambda r: (r.priority,), front=False)
     if order == "aging":
         return by(s, lambda r: (-aging_score((s.now - r.arrival) * 1e-12, r.prompt),))
     if order == "paying_spf":
@@ -82,56 +83,77 @@ def make_room(s: Simulator, r: Request, tokens: int, victim: Callable[..., Reque
 
 
 def may_hold(s: Simulator, r: Request, kv: int) -> bool:
-    """Watermark: after the blocks for `kv` tokens are given, `watermark` blocks must still be free."""
-    return s.free - s.missing(r, kv) >= s.c.watermark
+    """Watermark: after the blocks for `kv` tokens are given, `watermark` blocks must still be free (0 when alone)."""
+    return s.free - s.missing(r, kv) >= (s.c.watermark if s.running else 0)
 
 
-def admit_chunks(s: Simulator, order: list[Request], left: int, whole_prompt_blocks: bool = True) -> int:
+def promised(s: Simulator, r: Request) -> int:
+    """Tokens a conservative admission sets aside: prompt + predicted output, or what is known if more."""
+    return max(
+        r.target, min(r.prompt + predicted(r), s.c.kv_blocks * BLOCK)
+    )  # a wrong prediction must not lock a request out
+
+
+def may_admit(s: Simulator) -> bool:
+    """Nobody is admitted in an iteration that preempted; slots are `max_seqs`."""
+    return not s.batch.preempted and len(s.running) < s.c.max_seqs
+
+
+def admit_chunks(s: Simulator, order: list[Request], left: int, by_chunk: bool = False) -> int:
     """Admit in `order`, a chunk of what is left of the budget each; stop at the first that does not fit.
 
-    Nobody is admitted in an iteration that preempted, nor while somebody is swapped out.
+    `by_chunk` (vLLM v1): blocks for the chunk alone and no watermark; else blocks for the whole prompt.
     """
-    for r in order if not (s.batch.preempted or s.swapped) else []:
-        if left < 1 or len(s.running) >= s.c.max_seqs:
+    for r in order:
+        if left < 1 or not may_admit(s):
             break
+        if r.status == "swapped":
+            if not swap_in(s, r):
+                break
+            left -= 1
+            continue
         chunk = min(r.target, left)
-        holds = r.target if whole_prompt_blocks else chunk
-        if not may_hold(s, r, holds):
+        if s.missing(r, chunk) > s.free if by_chunk else not may_hold(s, r, r.target):
             break
-        s.take(r, holds)
+        s.take(r, chunk if by_chunk else r.target)
         s.admit(r)
         s.prefill(r, chunk)
         left -= chunk
     return left
 
 
-def admit_whole(s: Simulator, order: list[Request], left: int) -> int:
+def admit_whole(s: Simulator, order: list[Request], left: int, conservative: bool = False) -> int:
     """Admit whole prompts in `order`; stop at the first that does not fit; what is left of the budget.
 
     A restarted request whose prompt and generated tokens exceed the budget may go alone: else it would block for ever.
     """
-    for r in order if not (s.batch.preempted or s.swapped) else []:
+    for r in order:
         alone = r.generated > 0 and not s.batch.items
-        if len(s.running) >= s.c.max_seqs or (r.target > left and not alone) or not may_hold(s, r, r.target):
+        holds = promised(s, r) if conservative else r.target
+        if not may_admit(s) or r.status == "swapped" or (r.target > left and not alone) or not may_hold(s, r, holds):
             break
-        s.take(r, r.target)
+        s.take(r, holds)
         s.admit(r)
         s.prefill(r, r.target)
         left -= r.target
     return left
 
 
-def swap_in(s: Simulator, left: int) -> int:
-    """Bring swapped requests back, first out first, while they, their next token and the watermark fit; left over."""
-    for r in list(s.swapped) if not s.batch.preempted else []:
-        need = -(-(r.kv + 1) // BLOCK)
-        if left < 1 or len(s.running) >= s.c.max_seqs or s.free - need < s.c.watermark:
+def swap_in(s: Simulator, r: Request) -> bool:
+    """Bring a swapped request back, if it, its next token and the watermark fit; it decodes at once."""
+    if not may_hold(s, r, r.kv + 1):
+        return False
+    s.admit(r)
+    s.move(r)
+    s.take(r, r.kv + 1)
+    s.decode(r)
+    return True
+
+
+def return_swapped(s: Simulator, left: int) -> int:
+    """Bring back the swapped requests at the head of the queue while they fit; what is left of the budget."""
+    for r in list(s.waiting):
+        if left < 1 or not may_admit(s) or r.status != "swapped" or not swap_in(s, r):
             break
-        s.swapped.remove(r)
-        r.status = "running"
-        s.running.append(r)
-        s.move(r)
-        s.take(r, r.kv + 1)
-        s.decode(r)
         left -= 1
     return left

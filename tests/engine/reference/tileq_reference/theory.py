@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tileq_reference.core import Request, Simulator
-from tileq_reference.rules import admit_chunks, swap_in, waiting_order
+from tileq_reference.rules import admit_chunks, waiting_order
 
 # -------------------------------------------------------------------- RAD
 
@@ -55,7 +55,6 @@ def slai(s: Simulator) -> None:
             break
         s.prefill(r, chunk)
         left -= chunk
-    left = swap_in(s, left)
     left = admit_chunks(s, waiting_order(s, s.c.get("order", "spf")), left)
     for r in [r for r in ordered if s.now < r.lst]:
         if s.batch.decodes < cap:
