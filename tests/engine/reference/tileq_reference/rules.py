@@ -89,9 +89,8 @@ def may_hold(s: Simulator, r: Request, kv: int) -> bool:
 
 def promised(s: Simulator, r: Request) -> int:
     """Tokens a conservative admission sets aside: prompt + predicted output, or what is known if more."""
-    return max(
-        r.target, min(r.prompt + predicted(r), s.c.kv_blocks * BLOCK)
-    )  # a wrong prediction must not lock a request out
+    end = r.prompt + predicted(r) - (1 if s.c.engine_convention else 0)
+    return max(r.target, min(end, s.c.kv_blocks * BLOCK))  # a wrong prediction must not lock a request out
 
 
 def may_admit(s: Simulator) -> bool:
