@@ -270,15 +270,17 @@ class Simulator:
         self.running.remove(r)
         self.batch.preempted.append(r.id)
         r.preemptions += 1
+        place = 0
         if swap:
             r.status = "swapped"
             self.move(r)
+            place = sum(x.status == "swapped" for x in self.waiting)  # they lead the queue, first out first
         else:
             r.status = "waiting"
             r.recomputed += r.kv
             r.kv, r.target = 0, r.known
         r.returning = True
-        self.waiting.insert(0, r)
+        self.waiting.insert(place, r)
         self.release(r)
 
     def move(self, r: Request) -> None:

@@ -112,9 +112,10 @@ def admit_chunks(s: Simulator, order: list[Request], left: int, by_chunk: bool =
             left -= 1
             continue
         chunk = min(r.target, left)
-        if s.missing(r, chunk) > s.free if by_chunk else not may_hold(s, r, r.target):
+        holds = chunk if by_chunk else r.target
+        if s.missing(r, holds) > s.free if by_chunk else not may_hold(s, r, holds):
             break
-        s.take(r, chunk if by_chunk else r.target)
+        s.take(r, holds)
         s.admit(r)
         s.prefill(r, chunk)
         left -= chunk
