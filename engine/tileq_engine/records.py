@@ -111,7 +111,19 @@ _INTEGERS = (
     *("gap_mode", "gap_from", "gap_to", "ngroups", "npairs", "pairs_cap", "stride", "nsamples", "samples_cap"),
     *("ntrace", "trace_cap"),
     # policies
-    *("ndl", "deadline", "decode_cap", "theta_lo", "theta_hi", "kv_high", "mean_kind", "rad", "tile_p", "tile_d", "cycle"),
+    *(
+        "ndl",
+        "deadline",
+        "decode_cap",
+        "theta_lo",
+        "theta_hi",
+        "kv_high",
+        "mean_kind",
+        "rad",
+        "tile_p",
+        "tile_d",
+        "cycle",
+    ),
     *("intake", "pad_on", "refill", "want", "levels", "level", "tenants", "quota", "kinds"),
 )
 

@@ -18,6 +18,19 @@ _HOMES: dict[str, str] = {
     "vllm_v0": "vllm",
     "vllm_v1": "vllm",
     "sarathi": "sarathi",
+    "sjf": "sjf",
+    "svf": "svf",
+    "priority": "priority",
+    "aging": "aging",
+    "rad": "rad",
+    "rad_general": "rad_general",
+    "slai": "slai",
+    "wait": "wait",
+    "nested_wait": "wait",
+    "theta": "threshold",
+    "eb_plus": "threshold",
+    "psjf": "smallest",
+    "srpt": "smallest",
 }
 
 

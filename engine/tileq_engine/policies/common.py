@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["ORDERS", "checked_common", "order_named", "require_budget"]
+__all__ = ["ORDERS", "both", "checked_common", "order_named", "predicting", "require_budget"]
 
 from collections.abc import Mapping
 from typing import Any
 
 from tileq_engine.config import EngineConfig
-from tileq_engine.policy import Policy, Prepared
+from tileq_engine.policy import Policy, Prepare, Prepared
+from tileq_engine.predictors import PREDICTORS, predict
 from tileq_engine.requests import Requests
 from tileq_theory.errors import InputError, near_matches, positive_int
 from tileq_theory.iteration_time import IterationTime
@@ -48,3 +49,27 @@ def require_budget(policy: Policy, requests: Requests, time: IterationTime, conf
             "budget of at least one token a resident: raise token_budget or lower max_num_seqs"
         )
     return Prepared(requests)
+
+
+def predicting(predictor: str, sigma: float, quantile: float, seed: int) -> Prepare:
+    """Return a `prepare` that gives the requests the predictions of `predictor`."""
+    if predictor not in PREDICTORS:
+        raise InputError(f"predictor {predictor!r} is unknown; {near_matches('predictors', predictor, PREDICTORS)}")
+
+    def prepare(policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig) -> Prepared:
+        guess = predict(requests, predictor, sigma=sigma, quantile=quantile, seed=seed)
+        return Prepared(requests.with_(predicted_output_tokens=guess))
+
+    return prepare
+
+
+def both(first: Prepare | None, second: Prepare) -> Prepare:
+    """Return the `prepare` that runs `first` (a check or a prediction), then `second` on its requests."""
+    if first is None:
+        return second
+    before = first
+
+    def prepare(policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig) -> Prepared:
+        return second(policy, before(policy, requests, time, config).requests, time, config)
+
+    return prepare

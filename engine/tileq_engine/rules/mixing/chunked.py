@@ -102,9 +102,9 @@ def fill_waiting(
         i = H[place]
         r = R[i]
         chunk = r.prompt + r.gen - r.replay
-        if s.whole == 1 and r.cached == 0 and chunk > room:
-            if r.prompt > s.budget or chunk <= s.budget or s.npre > 0:
-                break  # only what a recompute has made longer than the budget may run alone
+        long = s.whole == 1 and r.cached == 0 and chunk > room
+        if long and (r.prompt > s.budget or chunk <= s.budget or s.npre > 0):
+            break  # only what a recompute has made longer than the budget may run alone
         s.room = room
         before = s.ndec + s.npre
         if not make_way(R, B, S, H, O, P, i, order, admit):
@@ -158,11 +158,8 @@ def mix_chunked(
         b = B[W[j]]
         if room <= 0 or s.ndec >= s.decode_cap or b.phase != _DECODE or b.dec == 1:
             continue
-        if s.ndec + s.npre == 0:
-            served = secure_decode(R, B, S, H, O, P, W[j], order, victim)
-        else:
-            served = take_decode(b, s)  # evicting here, two requests could restart each other for ever
-        if served:
+        alone = s.ndec + s.npre == 0  # evicting beside a prefill, two requests could restart each other for ever
+        if secure_decode(R, B, S, H, O, P, W[j], order, victim) if alone else take_decode(b, s):
             room -= 1
     s.deaf = closed(S, room)
     everyone = s.ndec >= n

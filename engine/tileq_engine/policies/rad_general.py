@@ -1,0 +1,84 @@
+"""Generalised RAD: tiles and ratio from the capacity program."""
+
+from __future__ import annotations
+
+__all__ = ["rad_general"]
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tileq_engine.config import EngineConfig
+from tileq_engine.policies.common import checked_common
+from tileq_engine.policy import Policy, Prepared
+from tileq_engine.requests import Requests
+from tileq_theory.errors import InputError, nonnegative, positive, positive_int
+from tileq_theory.iteration_time import IterationTime
+
+Level = tuple[int, int, int, float]
+
+
+def rad_general(
+    *,
+    plan: Any = None,
+    levels: Sequence[Sequence[float]] | None = None,
+    token_budget: int | None = None,
+    max_num_seqs: int | None = None,
+) -> Policy:
+    """Generalised RAD: the levels of a tile plan, in the plan's proportions.
+
+    A level is (tokens n, prefill tokens, decode tokens, share of the iterations). Every iteration the level whose
+    turn it is (each earns its share, the richest pays) serves its decodes, those with the oldest last token first,
+    then its prefill tokens, and fills what is left of its n with whatever has work: a batch is full while there is
+    work for it. `plan` is a `TilePlan` or `Capacity` of the theory; `levels` gives the numbers directly. It
+    optimises throughput as the capacity program does, several tiles per batch and mixed levels included, so it is
+    stable where the program says so as far as slots and memory let batches fill. It fails on latency: nothing in it
+    looks at a deadline, and decodes beyond a level's number wait their turn.
+    """
+    if (plan is None) == (levels is None):
+        raise InputError("rad_general needs a plan (a TilePlan or Capacity) or levels, and not both")
+    chosen = _checked(levels) if levels is not None else _checked(_levels_of(plan))
+
+    def prepare(policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig) -> Prepared:
+        total = math.fsum(level[3] for level in chosen)
+        flat: list[int] = []
+        for tokens, prefill, decode, share in chosen:
+            flat += [tokens, prefill, decode, round(1e6 * share / total), 0]
+        flat[3] += 1_000_000 - sum(flat[3::5])  # the shares sum to one million, so that credits stay bounded
+        return Prepared(requests, {"levels": len(chosen)}, tuple(flat))
+
+    return Policy(
+        name="rad_general",
+        decodes="decodes_oldest",
+        mixing="mix_tiles",
+        params={"levels": tuple(chosen)},
+        scalars={"alloc": 1, "to_front": 1, "deadline": 2},
+        prepare=prepare,
+        **checked_common(token_budget, max_num_seqs),
+    )
+
+
+def _levels_of(plan: Any) -> list[list[float]]:
+    source = getattr(plan, "capacity", plan)
+    found = getattr(source, "levels", None)
+    if not found:
+        raise InputError(f"plan is {type(plan).__name__}; expected a TilePlan or Capacity with levels in use")
+    return [
+        [round(u.tokens), math.floor(u.prefill_tokens), math.ceil(u.decode_tokens), u.iterations_per_s] for u in found
+    ]
+
+
+def _checked(levels: Sequence[Sequence[float]]) -> list[Level]:
+    out: list[Level] = []
+    for place, level in enumerate(levels):
+        if len(level) != 4:
+            raise InputError(f"level {place} is {tuple(level)!r}; expected (tokens, prefill, decode, share)")
+        tokens = positive_int(f"tokens of level {place}", level[0])
+        prefill = int(nonnegative(f"prefill tokens of level {place}", level[1]))
+        decode = int(nonnegative(f"decode tokens of level {place}", level[2]))
+        if prefill + decode > tokens + 1:  # one token of rounding
+            raise InputError(f"level {place} holds {prefill} + {decode} tokens in a batch of {tokens}")
+        out.append((tokens, prefill, min(decode, tokens), positive(f"share of level {place}", level[3])))
+    if not out:
+        raise InputError("no levels are given; expected at least one (tokens, prefill, decode, share)")
+    return out
