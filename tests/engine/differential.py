@@ -130,7 +130,9 @@ def draw_params(pick: Pick, policy: str) -> dict[str, Any]:
     if policy == "orca":
         return {"chunks": bool(pick(0, 1))}
     if policy == "sjf":
-        return {"key": ("output", "total")[pick(0, 1)]}
+        return {"key": ("output", "total")[pick(0, 1)], "predictor": "given"}
+    if policy == "priority":
+        return {"preemptive": False}
     if policy == "rad":
         return {"b_col": pick(1, 6), "b_lcm": pick(1, 12), "cycle": (None, 1, 2, 5)[pick(0, 3)]}
     return {}

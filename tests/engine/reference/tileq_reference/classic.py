@@ -40,10 +40,8 @@ def orca(s: Simulator) -> None:
         s.prefill(r, chunk)
         left -= chunk
     old = s.decoding()
-    if whole:  # reserves the end of the context, as Orca does; the chunked model of Dai et al. has no memory rule
-        left = admit_whole(s, list(s.waiting), left, conservative=True)
-    else:
-        left = admit_chunks(s, list(s.waiting), left)
+    admission = admit_whole if whole else admit_chunks
+    left = admission(s, list(s.waiting), left)
     for r in old:
         if left < 1:
             break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tileq_reference.core import Request, Simulator
-from tileq_reference.rules import admit_chunks, waiting_order
+from tileq_reference.rules import admit_chunks, make_room, may_admit, may_hold, promised, tail, waiting_order
 
 # -------------------------------------------------------------------- RAD
 
@@ -11,31 +11,30 @@ from tileq_reference.rules import admit_chunks, waiting_order
 def rad(s: Simulator) -> None:
     """Algorithm 1: decode mode when |D| = b_col or no prefill is active, else one b_lcm chunk of the oldest prefill."""
     b_col, b_lcm = s.c.get("b_col", 128), s.c.get("b_lcm", 128)
-    rad_intake(s)
+    if len(s.decoding()) < b_col and not s.prefilling():
+        rad_intake(s)
     prefills, decodes = s.prefilling(), s.decoding()
     if prefills and len(decodes) < b_col:
         oldest = prefills[0]
         s.prefill(oldest, min(b_lcm, oldest.target - oldest.kv))
-        s.batch.padded_to = b_lcm
+        s.batch.padded_to = b_lcm  # a short last chunk costs a full tile
         return
     for r in decodes:
-        s.decode(r)
+        if r in s.running and make_room(s, r, 1, tail):
+            s.decode(r)
 
 
 def rad_intake(s: Simulator) -> None:
-    """A cycle takes in up to N prefills as they come, and ends when all of them are done."""
+    """Take in the next request, if the cycle (up to N of them) is open and its predicted end fits in the cache."""
     if not s.running:
         s.memo["taken"] = 0
     limit = s.c.get("cycle")  # None: one endless cycle
-    for r in list(s.waiting):
-        if limit is not None and s.memo["taken"] >= limit:
-            break
-        need = s.peak_blocks(r)
-        if s.free < need:
-            break
-        s.take(r, s.peak_tokens(r))  # the whole context is promised: RAD never preempts
+    for r in s.waiting[:1]:
+        if (limit is not None and s.memo["taken"] >= limit) or not may_admit(s) or not may_hold(s, r, promised(s, r)):
+            return
+        s.take(r, promised(s, r))
         s.admit(r)
-        s.memo["taken"] = s.memo.get("taken", 0) + 1
+        s.memo["taken"] += 1
 
 
 # -------------------------------------------------------------------- SLAI
@@ -45,7 +44,7 @@ def slai(s: Simulator) -> None:
     """Critical decodes in order of their last schedulable time, then prefills, then other decodes."""
     deadlines(s)
     cap = s.c.get("decode_cap", 128)
-    ordered = sorted(s.decoding(), key=lambda r: (r.lst, s.running.index(r)))
+    ordered = sorted(s.decoding(), key=lambda r: (r.lst, r.id))
     left = s.c.budget
     for r in [r for r in ordered if s.now >= r.lst][:cap]:
         left -= slai_decode(s, r, left)
