@@ -45,7 +45,8 @@ def orca(s: Simulator) -> None:
     for r in old:
         if left < 1:
             break
-        if r in s.running and make_room(s, r, 1, tail):
+        # a decode without a block is passed over, unless nothing else runs: prefills come first here
+        if r in s.running and (s.take(r, r.kv + 1) or (not s.batch.items and make_room(s, r, 1, tail))):
             s.decode(r)
             left -= 1
     return_swapped(s, left)

@@ -107,6 +107,7 @@ class Batch:
     start: int = 0
     end: int = 0
     preempted: list[int] = field(default_factory=list)
+    blocks_held: int = 0  # while it ran
 
     @property
     def tokens(self) -> int:
@@ -157,6 +158,8 @@ class Simulator:
             self.policy(self)
             if self.batch.items:
                 self.execute()
+            elif self.batch.preempted:
+                continue  # what it gave back may let somebody run at once
             elif self.future:
                 self.now = max(self.now, self.future[0].arrival)
             else:
@@ -192,7 +195,7 @@ class Simulator:
         took = self.cost(n, pairs2, kv, len(b.items)) + self.c.swap_ps_per_token * b.swapped_tokens
         self.now += took
         self.busy += took
-        b.end = self.now
+        b.end, b.blocks_held = self.now, self.c.kv_blocks - self.free
         self.ingest(self.now - 1)  # who came during the iteration meets those who leave at its end
         for r, tokens, decode in b.items:
             self.record(r, tokens, decode)

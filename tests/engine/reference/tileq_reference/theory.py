@@ -90,8 +90,7 @@ def deadlines(s: Simulator) -> None:
     if last.end in s.memo.setdefault("dated", set()):
         return
     s.memo["dated"] = {last.end}
-    used = s.c.kv_blocks - s.free
-    high = 100 * used >= 96 * s.c.kv_blocks
+    high = 100 * last.blocks_held >= 96 * s.c.kv_blocks  # as its tokens complete, before anyone leaves
     theta = s.c.get("theta_high", 10) if high or s.c.get("fixed", False) else s.c.get("theta", 5)
     for r, _, decode in last.items:
         if r.status == "running" and (decode or not r.prefilling):
