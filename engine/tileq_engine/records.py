@@ -102,7 +102,7 @@ _INTEGERS = (
     *("kv_prefill", "swap_ps", "stop_time", "stop_backlog", "stop_iters", "chunk_stop", "macro", "check"),
     # the batch
     *("ndec", "npre", "seqs", "pairs2", "kv", "pad", "swap_tokens", "npreempt", "must", "room", "repeat", "deaf"),
-    *("wake", "error", "error_id", "error_value"),
+    *("wake", "empties", "error", "error_id", "error_value"),
     # totals
     *("iters", "jumped", "prefill_tokens", "decode_tokens", "recomputed", "swapped", "preempted", "finished"),
     *("rejected", "sum_dur", "work", "peak_running", "peak_waiting", "peak_blocks"),

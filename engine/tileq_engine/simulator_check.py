@@ -88,7 +88,8 @@ def verify(R: Records, B: Records, S: Records, H: Any, O: Any) -> None:  # noqa:
         if decoding > s.tile_d:
             _fail(S, 10, who, decoding)
         full = (chunks > 0 and chunks + s.pad == s.tile_p and decodes == 0) or (chunks == 0 and decodes == s.tile_d)
-        if not full and not (chunks == 0 and decodes == decoding and decoding < s.tile_d):
+        starved = s.free == 0  # a decode without a block is left out
+        if not full and not starved and not (chunks == 0 and decodes == decoding and decoding < s.tile_d):
             _fail(S, 8, who, decodes + chunks)
         rate = s.a * ((s.tile_d + int(s.b) - 1) // int(s.b)) + s.beta * s.tile_d
         served = s.prefill_tokens + s.decode_tokens

@@ -244,8 +244,11 @@ def run_until(
                 to = R[s.next].arrival
             if s.now < s.wake < to:
                 to = s.wake
+            if s.npreempt > 0 and s.empties <= s.nsys:
+                s.empties += 1  # whoever gave way may let another in at once
+                continue
             if to == _FAR:
-                if s.drain == 1 or s.npreempt > 0:
+                if s.drain == 1:
                     return _STALLED
                 s.drain = 1
                 continue
@@ -254,6 +257,7 @@ def run_until(
             advance(S, to)
             s.now = to
             continue
+        s.empties = 0
         start = s.now
         duration = (
             duration_ps(s.c, s.w, s.a, s.b, s.beta, s.e, s.k, s.s, tokens + s.pad, s.pairs2, s.kv, s.seqs)

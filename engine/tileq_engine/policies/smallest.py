@@ -57,6 +57,7 @@ def _policy(
     return Policy(
         name=name,
         mixing="mix_smallest",
+        eviction="evict_largest",
         params={"predictor": predictor},
         scalars={"alloc": 1, "to_front": 1, "want": remaining},
         prepare=predicting(predictor, sigma, quantile, seed),

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-__all__ = ["evict_last", "evict_lowest_priority", "evict_newest_token", "evict_none", "evict_prefill"]
+__all__ = ["evict_largest", "evict_last", "evict_lowest_priority", "evict_newest_token", "evict_none", "evict_prefill"]
 
 from typing import Any
 
@@ -41,6 +41,24 @@ def evict_prefill(R: Records, B: Records, S: Records, O: Any, P: Any, slot: int)
         if B[O[k]].phase == _PREFILL:
             return O[k]
     return slot
+
+
+def evict_largest(R: Records, B: Records, S: Records, O: Any, P: Any, slot: int) -> Any:  # noqa: E741
+    """Take from the other resident of the largest prompt plus predicted output (ties: the later); else the asker."""
+    worst = slot
+    for k in range(S[0].nres):
+        if O[k] == slot:
+            continue
+        r = R[B[O[k]].id]
+        if worst == slot:
+            worst = O[k]
+            continue
+        w = R[B[worst].id]
+        size = r.prompt + r.predicted
+        most = w.prompt + w.predicted
+        if size > most or (size == most and B[O[k]].id > B[worst].id):
+            worst = O[k]
+    return worst
 
 
 def evict_newest_token(R: Records, B: Records, S: Records, O: Any, P: Any, slot: int) -> Any:  # noqa: E741

@@ -41,15 +41,16 @@ def mix_rad(
             decoding += 1
         elif oldest < 0:
             oldest = slot
-    if oldest < 0 and decoding < s.tile_d and s.nres < s.max_seqs and (s.cycle == 0 or s.intake < s.cycle):
+    while oldest < 0 and decoding < s.tile_d and s.nres < s.max_seqs and (s.cycle == 0 or s.intake < s.cycle):
         place = head(R, S, H, P, order)
-        if place >= 0 and admit(R, B, S, P, H[place]) == 1:
-            slot = admit_request(R, B, S, O, P, remove_waiting(R, S, H, place))
-            s.intake += 1
-            if B[slot].phase == _DECODE:
-                decoding += 1
-            else:
-                oldest = slot
+        if place < 0 or admit(R, B, S, P, H[place]) == 0:
+            break
+        slot = admit_request(R, B, S, O, P, remove_waiting(R, S, H, place))
+        s.intake += 1
+        if B[slot].phase == _DECODE:
+            decoding += 1
+        else:
+            oldest = slot
     if decoding < s.tile_d and oldest >= 0:
         b = B[oldest]
         chunk = b.target - b.cached
