@@ -83,6 +83,8 @@ def vllm_v1(s: Simulator) -> None:
             left += before - s.batch.tokens  # what withdrawn victims gave back
             _schedule(s, r, tokens)
             left -= tokens
+        else:
+            break  # vLLM schedules nobody behind a request that had to give way itself
     admit_chunks(s, waiting_order(s, order), left, by_chunk=True)
 
 
