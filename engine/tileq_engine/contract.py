@@ -6,7 +6,8 @@ longer than the budget) and checks, rule by rule:
 =====================  ==================================================================================
 legal batch            nobody twice, before arrival, after the end, or rejected; one decode or a chunk each
 conservation           prefill and decode tokens add up for every request; none lost, none generated twice
-capacity               sequences within the slots, blocks within the cache, prefill within the budget
+capacity               sequences within the slots, blocks within the cache
+token budget           (if claimed) prefill within what the decodes leave of the budget
 clock                  iterations do not overlap; a request's times are in order
 determinism            the same seed gives the same run
 one source             compiled, stepped and uncompiled runs take the same decisions
@@ -35,14 +36,17 @@ if TYPE_CHECKING:
     from tileq_engine.policy import Policy
     from tileq_engine.simulator import RawRun
 
-CLAIMS = ("no_starvation", "work_conserving")
+CLAIMS = ("no_starvation", "token_budget", "work_conserving")
 ALWAYS: tuple[tuple[str, Law], ...] = (
     ("legal batch", legal_batches),
     ("conservation of tokens", tokens_conserved),
     ("slots and cache blocks", capacity_kept),
-    ("token budget", budget_kept),
     ("clock", clock_runs_forward),
 )
+CLAIMED: dict[str, tuple[str, Law]] = {
+    "token_budget": ("token budget", budget_kept),
+    "work_conserving": ("work conservation", never_idle_with_work),
+}
 
 
 class ContractError(TileqError, AssertionError):
@@ -111,8 +115,8 @@ def check_policy(
     seed
         Seed of the instances; the same seed gives the same ones.
     claims
-        Further promises to hold the policy to: "work_conserving", "no_starvation". None: what `policy.claims` says,
-        or nothing where it says nothing.
+        Further promises to hold the policy to: "token_budget", "work_conserving", "no_starvation". None: what
+        `policy.claims` says, or the token budget alone where it says nothing.
     modes
         Ways of running that must agree; the first two compiled (with and without jumps), the last uncompiled.
 
@@ -136,7 +140,7 @@ def check_policy(
     """
     count = positive_int("cases", cases)
     promised = _claims(policy, claims)
-    laws = [*ALWAYS, *([("work conservation", never_idle_with_work)] if "work_conserving" in promised else [])]
+    laws = [*ALWAYS, *(CLAIMED[claim] for claim in sorted(promised & CLAIMED.keys()))]
     tried = {name: 0 for name, _ in laws} | {"determinism": 0, "one source": 0}
     totals = [0, 0, 0]
     for case in hard_cases(policy, count, seed):
@@ -162,7 +166,7 @@ def check_policy(
 
 
 def _claims(policy: Policy, claims: Iterable[str] | None) -> frozenset[str]:
-    promised = frozenset(getattr(policy, "claims", ()) if claims is None else claims)
+    promised = frozenset(getattr(policy, "claims", ("token_budget",)) if claims is None else claims)
     for claim in sorted(promised - set(CLAIMS)):
         raise InputError(f"claim is {claim!r}; {near_matches('claims', claim, CLAIMS)}")
     return promised

@@ -25,13 +25,15 @@ def capacity_kept(r: Replay) -> Breach | None:
 def budget_kept(r: Replay) -> Breach | None:
     """Return the first batch whose prefill tokens exceed what the decodes leave of the token budget.
 
-    Decodes alone may exceed it (Sarathi-Serve does not cap them); prefill beside them never does.
+    Decodes alone may exceed it (Sarathi-Serve does not cap them); prefill beside them never does. One exception: a
+    whole prompt that restarts with its generated tokens may run alone, for it can never be shorter.
     """
     budget = _setting(r, "token_budget")
     for i, batch in enumerate(r.members):
         decodes = sum(m.decode for m in batch)
         prefill = sum(m.prefill_tokens for m in batch)
-        if prefill and decodes + prefill > budget:
+        restart = len(batch) == 1 and r.run.preemptions[batch[0].request] > 0
+        if prefill and decodes + prefill > budget and not restart:
             reason = f"{prefill} prefill tokens beside {decodes} decodes exceed the budget of {budget}"
             return Breach("token budget", "the batch", i, reason)
     return None

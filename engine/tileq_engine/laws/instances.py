@@ -100,13 +100,13 @@ def hard_cases(policy: Policy, count: int, seed: int) -> Iterator[HardCase]:
 
 
 def overload_case(policy: Policy, seed: int) -> HardCase:
-    """Return 1.3 times what can be served, of short urgent requests, and among the first a long one of no rank.
+    """Return 1.3 times what can be served, of short urgent requests, and among them a long one of no rank.
 
     10^4 tokens a second are served; a favoured request takes 12. The marked one (64 + 16 tokens, largest priority
-    value, not paying) comes tenth: a policy that promises no starvation ends it before the stream ends.
+    value, not paying) comes when some 90 wait: a policy that promises no starvation ends it before the stream does.
     """
     rng = np.random.default_rng([seed, 1 << 20])
-    n, marked = 1500, 10
+    n, marked = 1500, 400
     prompts, outputs = np.full(n, 8), np.full(n, 4)
     prompts[marked], outputs[marked] = 64, 16
     rank = np.where(np.arange(n) == marked, 9, 0)
