@@ -132,7 +132,10 @@ def remove_waiting(R: Records, S: Records, H: Any, place: int) -> Any:
     if s.dynamic == 1:
         H[place] = last
         return i
-    at = 0  # a heap is only ever left from its top
+    at = place
+    while at > 0 and _before(R, last, H[(at - 1) >> 1]):
+        H[at] = H[(at - 1) >> 1]
+        at = (at - 1) >> 1
     while True:
         down = 2 * at + 1
         if down >= s.nwait:

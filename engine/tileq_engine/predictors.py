@@ -44,7 +44,8 @@ def predict(
         return np.zeros(len(requests), dtype=np.int64)
     if predictor == "noise":
         factor = np.exp(nonnegative("sigma", sigma) * np.random.default_rng(seed).standard_normal(len(requests)))
-        return np.clip(np.rint(output * factor), 1, _LONGEST).astype(np.int64)
+        noisy: np.ndarray = np.clip(np.rint(output * factor), 1, _LONGEST).astype(np.int64)
+        return noisy
     if not 0 <= quantile <= 1:
         raise InputError(f"quantile is {quantile!r}; expected a probability in [0, 1]")
     predicted = np.zeros(len(requests), dtype=np.int64)

@@ -17,6 +17,7 @@ from tileq_engine.simulator_check import ERRORS
 from tileq_engine.simulator_collect import Pairs, collect
 from tileq_engine.simulator_result import GapRecord, IterationSamples, RawRun, Trace
 from tileq_engine.simulator_state import State, make_state
+from tileq_theory.errors import InputError
 from tileq_theory.iteration_time import IterationTime
 
 Mode = Literal["compiled", "stepped", "python"]
@@ -68,7 +69,7 @@ def simulate(
     (10000000000, 30000000000)
     """
     if mode not in ("compiled", "stepped", "python"):
-        raise PolicyError(f"mode is {mode!r}; expected 'compiled', 'stepped' or 'python'")
+        raise InputError(f"mode is {mode!r}; expected 'compiled', 'stepped' or 'python'")
     config = policy.settings(config or EngineConfig())
     notes: tuple[str, ...] = ()
     if policy.own_rules and mode != "python":
@@ -121,11 +122,11 @@ def _drive(
             return code
 
 
-def policy_error(state: State, policy: Policy, requests: Requests) -> PolicyError:
+def policy_error(state: State, policy: Policy, requests: Requests | None) -> PolicyError:
     """Return the error that the loop's check has left in the state."""
     i, value = state.scalar("error_id"), state.scalar("error_value")
     reason = ERRORS[state.scalar("error")].format(value=value)
-    who = f"request {requests.ids[i]}" if 0 <= i < len(requests) else "no request"
+    who = f"request {i if requests is None else requests.ids[i]}" if i >= 0 else "no request"
     rules = ", ".join(policy.own_rules) or "mixing"
     names = ", ".join(_rule_name(policy.rules[kind]) for kind in (policy.own_rules or ("mixing",)))
     return PolicyError(f"policy {policy.name}, {rules} rule {names}: {who} {reason}, at {state.scalar('now')} ps")

@@ -69,6 +69,14 @@ class State:
             else:
                 setattr(self.S[0], name, number)
 
+    def set_request(self, i: int, values: Mapping[str, float]) -> None:
+        """Set fields of request `i`."""
+        for name, value in values.items():
+            if self.compiled:
+                self.R[name][i] = value
+            else:
+                setattr(self.R[i], name, value)
+
     def column(self, name: str) -> np.ndarray:
         """Return one field of every request, int64."""
         if self.compiled:

@@ -17,11 +17,26 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from tileq_theory.errors import InputError, finite, nonnegative, positive, positive_int
 from tileq_theory.provenance import EXACT, ErrorBand, Provenance
 
+_LARGEST_TOKENS = 2**52  # every whole number up to here is exact in floating point
 _NONNEGATIVE = ("weight_floor_s", "tile_s", "token_s", "pair_s", "kv_token_s", "sequence_s")
+
+
+def _amount(name: str, value: Any) -> float | Float[np.ndarray, "..."]:
+    """Return `value` as floats; anything not a number, not finite or negative raises `InputError`."""
+    if type(value) in (int, float) and 0 <= value < math.inf:  # the common case, ten times quicker than an array
+        return float(value)
+    try:
+        array = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {value!r}; expected numbers") from None
+    if not (array >= 0).all() or np.isinf(array).any():
+        raise InputError(f"{name} is {value!r}; expected finite numbers that are 0 or more")
+    return array
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +100,7 @@ class IterationTime:
 
     def linear_s(self, tokens: Any) -> Any:
         """Return max(w, a*ceil(n/b) + beta*n), seconds; scalar or array in, the same out."""
-        n = np.asarray(tokens, dtype=float)
+        n = _amount("tokens", tokens)
         return np.maximum(self.weight_floor_s, self.tile_s * np.ceil(n / self.tile_tokens) + self.token_s * n)
 
     def tau_s(self, tokens: Any) -> Any:
@@ -93,32 +108,35 @@ class IterationTime:
         return self.launch_s + self.linear_s(tokens)
 
     def __call__(self, tokens: Any, pairs: Any = 0.0, kv_tokens: Any = 0.0, sequences: Any = 0.0) -> Any:
-        """Return t(n, A, K, m) in seconds; scalars or arrays that broadcast."""
+        """Return t(n, A, K, m) in seconds; scalars or arrays that broadcast, finite and 0 or more."""
         return (
             self.tau_s(tokens)
-            + self.pair_s * np.asarray(pairs, dtype=float)
-            + self.kv_token_s * np.asarray(kv_tokens, dtype=float)
-            + self.sequence_s * np.asarray(sequences, dtype=float)
+            + self.pair_s * _amount("pairs", pairs)
+            + self.kv_token_s * _amount("kv_tokens", kv_tokens)
+            + self.sequence_s * _amount("sequences", sequences)
         )
 
     def floor_tokens(self) -> int:
         """Return the largest n whose linear time is still w (0 when even one token costs more).
 
-        A model whose linear layers cost nothing beyond the floor has no such n; it raises `InputError`.
+        A model whose linear layers cost nothing beyond the floor has no such n; it raises `InputError`, as does one
+        whose floor lasts beyond 2^52 tokens.
         """
         if self.tile_s == 0 and self.token_s == 0:
             raise InputError("floor_tokens: tile_s and token_s are both 0, so every batch size costs the floor")
-        # a*ceil(n/b) + beta*n <= w: count whole tiles that fit, then what is left of the next one
-        b, a, beta, w = self.tile_tokens, self.tile_s, self.token_s, self.weight_floor_s
-        tiles = math.floor(w / (a + beta * b)) if (a + beta * b) > 0 else 0
-        best = 0
-        for j in range(max(tiles - 1, 0), tiles + 2):  # j full tiles, then a part of one more
-            room = w - a * (j + 1)
-            part = b if beta == 0 and room >= 0 else (min(b, math.floor(room / beta - j * b)) if beta > 0 else 0)
-            best = max(best, j * b if j * (a + beta * b) <= w else 0, j * b + part if part > 0 else 0)
-        while best > 0 and float(self.linear_s(best)) > w:  # rounding at the last token
-            best -= 1
-        return best
+        # linear_s never falls with n, in floating point too, so bisection agrees with it to the last token
+        low, high = 0, 1
+        while float(self.linear_s(high)) <= self.weight_floor_s:
+            low, high = high, 2 * high
+            if high > _LARGEST_TOKENS:
+                raise InputError(
+                    f"floor_tokens: weight_floor_s {self.weight_floor_s!r} lasts beyond {_LARGEST_TOKENS} tokens "
+                    f"at tile_s {self.tile_s!r} and token_s {self.token_s!r}; check the units"
+                )
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if float(self.linear_s(middle)) <= self.weight_floor_s else (low, middle)
+        return low
 
     def scaled(self, factor: float) -> IterationTime:
         """Return the same model with every time multiplied by `factor` > 0 (another time unit, or a slower device)."""
@@ -127,7 +145,10 @@ class IterationTime:
         return replace(self, **times)
 
     def with_(self, **changes: Any) -> IterationTime:
-        """Return a copy with the named fields changed."""
+        """Return a copy with the named fields changed; an unknown name raises `InputError`."""
+        unknown = sorted(set(changes) - set(self.__slots__))
+        if unknown:
+            raise InputError(f"iteration time has no field {unknown[0]!r}; fields: {', '.join(self.__slots__)}")
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, object]:
@@ -166,7 +187,7 @@ class IterationTime:
         """Gate-and-route: t = c0 + a0*max(0, n - b0), as c = c0 - a0*b0, w = a0*b0, beta = a0 (arXiv 2602.02987)."""
         source = Provenance("formula", "Lin, Ding, Han, Zhang, arXiv 2602.02987")
         floor = nonnegative("a0_s", a0_s) * nonnegative("b0_tokens", b0_tokens)
-        return cls(launch_s=c0_s - floor, weight_floor_s=floor, token_s=a0_s, provenance=source)
+        return cls(launch_s=nonnegative("c0_s", c0_s) - floor, weight_floor_s=floor, token_s=a0_s, provenance=source)
 
     @classmethod
     def constant(cls, seconds: float) -> IterationTime:

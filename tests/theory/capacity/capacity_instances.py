@@ -12,11 +12,15 @@ from tileq_theory import Demand, IterationTime
 from tileq_theory.capacity import Limits
 
 
-def fixed(prompt: int, output: int, *, chunk: int | None = None, convention: str = "paper") -> Demand:
+def fixed(
+    prompt: int, output: int, *, chunk: int | None = None, convention: str = "paper", counting: str = "whole"
+) -> Demand:
     """Moments of fixed lengths, written out by summation over chunks and steps."""
     chunk = chunk or prompt
     steps = output if convention == "paper" else output - 1
     after_chunks = [min(c * chunk, prompt) for c in range(1, math.ceil(prompt / chunk) + 1)]
+    if counting == "least":
+        after_chunks = list(range(prompt, 0, -chunk))
     contexts = [prompt + j for j in range(1, steps + 1)]
     return Demand(
         prefill_tokens=prompt,
@@ -107,12 +111,8 @@ def independent_rate(time: IterationTime, demand: Demand, limits: Limits, levels
             add([(yj, 1), (dj, -demand.longest_context_tokens)])
         if limits.tbt_s is not None:
             add([(xj, tau[j] - limits.tbt_s * scale), (yj, k), (zj, e), (dj, s)])
-    for part, amount in (
-        (p, demand.prefill_tokens),
-        (d, demand.decode_tokens),
-        (y, reads),
-        (z, demand.attention_pairs),
-    ):
+    needs = ((p, demand.prefill_tokens), (d, demand.decode_tokens), (y, reads), (z, demand.attention_pairs))
+    for part, amount in needs:
         add([(part, -1.0), (rate, amount)])
     if limits.kv_tokens is not None:
         add([(x, -limits.kv_tokens), (rate, demand.memory_iterations)])

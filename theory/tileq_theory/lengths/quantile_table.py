@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
 from tileq_theory.errors import InputError
 from tileq_theory.lengths.blocks import BlockLaw, UniformBlocks
-from tileq_theory.lengths.checks import LARGEST_TOKENS, vector
+from tileq_theory.lengths.checks import LARGEST_TOKENS, Numbers, vector
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
@@ -42,8 +41,9 @@ class QuantileTable(BlockLaw):
 
     probabilities: Float[np.ndarray, "knot"]
     tokens: Float[np.ndarray, "knot"]
+    _blocks: UniformBlocks
 
-    def __init__(self, probabilities: ArrayLike, tokens: ArrayLike) -> None:
+    def __init__(self, probabilities: Numbers, tokens: Numbers) -> None:
         p, t = vector("probabilities", probabilities), vector("tokens", tokens)
         if p.size != t.size or p.size < 2:
             raise InputError(f"{p.size} probabilities and {t.size} tokens given; expected as many, at least 2")
@@ -53,10 +53,15 @@ class QuantileTable(BlockLaw):
             raise InputError("tokens of a quantile table must be 1 or more and never fall")
         object.__setattr__(self, "probabilities", p)
         object.__setattr__(self, "tokens", t)
+        object.__setattr__(self, "_blocks", self._split())
 
     @property
     def blocks(self) -> UniformBlocks:
         """Two atoms and one integer uniform for each pair of neighbouring points."""
+        return self._blocks
+
+    def _split(self) -> UniformBlocks:
+        """Return the blocks: the law of the rounding of a uniform variable on each (t_i, t_{i+1})."""
         weight = np.diff(self.probabilities)
         start, stop = self.tokens[:-1], self.tokens[1:]
         low, high = np.floor(start + 0.5), np.floor(stop + 0.5)
