@@ -19,7 +19,7 @@ Pick = Callable[[int, int], int]
 
 # policy name of the engine -> (name in the reference, settings drawn for it)
 ORDERS = {"vllm_v1": ("fcfs", "priority"), "sarathi": ("fcfs", "spf"), "slai": ("fcfs", "spf", "paying_spf")}
-WHOLE_PROMPTS = ("static", "orca", "vllm_v0", "theta", "eb_plus", "wait", "nested_wait")
+WHOLE_PROMPTS = ("static", "orca", "vllm_v0")
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,14 @@ def draw_instance(pick: Pick, policy: str) -> Instance:
     peak = max(-(-(r["prompt"] + r["output"]) // BLOCK) for r in requests)
     watermark = pick(0, 1)
     blocks = pick(max(1, peak - 1), peak + 1 + len(requests)) + watermark
+    params = draw_params(pick, policy)
     return Instance(
         policy=policy,
-        params=draw_params(pick, policy),
+        params=params,
         requests=requests,
         time=draw_time(pick),
         budget=budget,
-        max_seqs=pick(1, min(8, budget)),
+        max_seqs=max(pick(1, min(8, budget)), params.get("k", 1)),
         kv_blocks=blocks,
         watermark=watermark,
         convention=("engine", "paper")[pick(0, 1)],
@@ -131,6 +132,10 @@ def draw_params(pick: Pick, policy: str) -> dict[str, Any]:
         return {"chunks": bool(pick(0, 1))}
     if policy == "sjf":
         return {"key": ("output", "total")[pick(0, 1)], "predictor": "given"}
+    if policy == "svf":
+        return {"predictor": "given"}
+    if policy == "theta":
+        return {"k": pick(1, 3)}
     if policy == "priority":
         return {"preemptive": False}
     if policy == "rad":
@@ -163,6 +168,8 @@ def reference_settings(x: Instance) -> tuple[str, dict[str, Any]]:
     if x.policy in ("sjf", "priority", "aging"):
         order = {"output": "sjf", "total": "sjf_total"}[p.get("key", "output")] if x.policy == "sjf" else x.policy
         return "vllm_v1", {"order": order}
+    if x.policy == "svf":
+        return "sarathi", {"order": "svf"}
     if x.policy == "orca":
         p = {"whole": not p.get("chunks", False)}
     if x.policy == "slai":

@@ -15,7 +15,20 @@ from differential import Decisions, Instance, draw_instance, engine_decisions, r
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-POLICIES = ("static", "orca", "vllm_v0", "vllm_v1", "sarathi", "sjf", "priority", "aging", "rad", "slai")
+POLICIES = (
+    "static",
+    "orca",
+    "vllm_v0",
+    "vllm_v1",
+    "sarathi",
+    "sjf",
+    "priority",
+    "aging",
+    "rad",
+    "slai",
+    "svf",
+    "theta",
+)
 CAMPAIGN = int(os.environ.get("TILEQ_CAMPAIGN", "100000"))
 
 

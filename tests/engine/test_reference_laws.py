@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tileq_reference import POLICIES, Config, Cost, Request, Simulator, simulate
 
-NAMES = ("static", "orca", "vllm_v0", "vllm_v1", "sarathi", "sjf", "priority", "aging", "rad", "slai")
+NAMES = ("static", "orca", "vllm_v0", "vllm_v1", "sarathi", "sjf", "priority", "aging", "rad", "slai", "svf", "theta")
 
 
 def conserved(x: Instance, d: Decisions) -> None:

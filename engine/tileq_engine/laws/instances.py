@@ -56,7 +56,7 @@ def hard_cases(policy: Policy, count: int, seed: int) -> Iterator[HardCase]:
     for number in range(count):
         rng = np.random.default_rng([seed, number])
         slots = int(getattr(policy, "max_num_seqs", None) or rng.integers(1, 9))
-        budget = int(getattr(policy, "token_budget", None) or max(slots, rng.integers(8, 97)))
+        budget = int(getattr(policy, "token_budget", None) or max(slots, int(rng.integers(8, 97))))
         n = int(rng.integers(2, 24))
         prompts = rng.integers(1, min(budget, 80) + 1, n)
         if rng.random() < 0.3:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tileq_reference.classic import orca, sarathi, static, vllm_v0, vllm_v1
 from tileq_reference.core import BLOCK, UNLIMITED, Batch, Config, Cost, Request, Simulator
 from tileq_reference.rules import aging_score
-from tileq_reference.theory import rad, slai
+from tileq_reference.theory import rad, slai, theta
 
 __all__ = [
     "BLOCK",
@@ -30,6 +30,7 @@ POLICIES: dict[str, Callable[[Simulator], None]] = {
     "sarathi": sarathi,
     "rad": rad,
     "slai": slai,
+    "theta": theta,
 }
 
 

@@ -107,4 +107,5 @@ def sarathi(s: Simulator) -> None:
             break
         s.prefill(r, chunk)
         left -= chunk
-    admit_chunks(s, waiting_order(s, s.c.get("order", "fcfs")), left)
+    order = s.c.get("order", "fcfs")  # smallest volume first (svf) sets the predicted end aside
+    admit_chunks(s, waiting_order(s, order), left, conservative=order == "svf")

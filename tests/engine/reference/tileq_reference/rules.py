@@ -50,6 +50,8 @@ def waiting_order(s: Simulator, order: str) -> list[Request]:
         return by(s, lambda r: (r.priority,), front=False)
     if order == "aging":
         return by(s, lambda r: (-aging_score((s.now - r.arrival) * 1e-12, r.prompt),))
+    if order == "svf":
+        return by(s, lambda r: (r.prompt * predicted(r) + (predicted(r) ** 2 + predicted(r)) / 2,))
     if order == "paying_spf":
         return by(s, lambda r: (0 if r.paying else 1, r.prompt))
     return fcfs(s)
@@ -89,8 +91,8 @@ def may_hold(s: Simulator, r: Request, kv: int) -> bool:
 
 def promised(s: Simulator, r: Request) -> int:
     """Tokens a conservative admission sets aside: prompt + predicted output, or what is known if more."""
-    end = r.prompt + predicted(r) - (1 if s.c.engine_convention else 0)
-    return max(r.target, min(end, s.c.kv_blocks * BLOCK))  # a wrong prediction must not lock a request out
+    end = r.target + max(predicted(r) - r.generated, 1) - (1 if s.c.engine_convention else 0)
+    return min(end, s.c.kv_blocks * BLOCK)  # a wrong prediction must not lock a request out
 
 
 def may_admit(s: Simulator) -> bool:
@@ -98,7 +100,9 @@ def may_admit(s: Simulator) -> bool:
     return not s.batch.preempted and len(s.running) < s.c.max_seqs
 
 
-def admit_chunks(s: Simulator, order: list[Request], left: int, by_chunk: bool = False) -> int:
+def admit_chunks(
+    s: Simulator, order: list[Request], left: int, by_chunk: bool = False, conservative: bool = False
+) -> int:
     """Admit in `order`, a chunk of what is left of the budget each; stop at the first that does not fit.
 
     `by_chunk` (vLLM v1): blocks for the chunk alone and no watermark; else blocks for the whole prompt.
@@ -112,7 +116,7 @@ def admit_chunks(s: Simulator, order: list[Request], left: int, by_chunk: bool =
             left -= 1
             continue
         chunk = min(r.target, left)
-        holds = chunk if by_chunk else r.target
+        holds = chunk if by_chunk else promised(s, r) if conservative else r.target
         if s.missing(r, holds) > s.free if by_chunk else not may_hold(s, r, holds):
             break
         s.take(r, holds)

@@ -1,4 +1,4 @@
-"""Policies with a theorem: RAD, SLAI, WAIT and nested WAIT, smallest volume first, exclusive with thresholds."""
+"""Policies with a theorem behind them: RAD, SLAI, exclusive batching with a threshold."""
 
 from __future__ import annotations
 
@@ -95,3 +95,30 @@ def deadlines(s: Simulator) -> None:
     for r, _, decode in last.items:
         if r.status == "running" and (decode or not r.prefilling):
             r.lst = last.end + tbt_limit(r) - theta * s.busy // len(s.batches)
+
+
+# -------------------------------------------------------------------- exclusive with a threshold
+
+
+def theta(s: Simulator) -> None:
+    """Decode until `k` slots are free, then prefill up to `k` waiting requests, alone, in chunks of the budget."""
+    k, left = s.c.get("k", 1), s.c.budget
+    refill = s.memo.get("refill", 0)
+    if refill == 0 and s.waiting and s.c.max_seqs - len(s.running) >= k:
+        refill = k
+    for r in s.prefilling():
+        chunk = min(r.target - r.kv, left)
+        if chunk < 1:
+            break
+        s.prefill(r, chunk)
+        left -= chunk
+    while refill > 0 and left > 0 and len(s.running) < s.c.max_seqs:
+        residents = len(s.running)
+        left = admit_chunks(s, s.waiting[:1], left)
+        refill = refill - 1 if len(s.running) > residents else 0
+    s.memo["refill"] = 0 if len(s.running) >= s.c.max_seqs else refill
+    if s.batch.items:
+        return
+    for r in s.decoding():
+        if r in s.running and make_room(s, r, 1, tail):
+            s.decode(r)
