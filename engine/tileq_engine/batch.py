@@ -249,6 +249,8 @@ def preempt(
     r.status = 1
     s.preempted += 1
     s.npreempt += 1
+    r.victim = s.victims
+    s.victims = i
     if s.preempt_mode == _SWAP and b.phase == _DECODE:
         r.cached = b.cached
         r.swapped += b.cached

@@ -69,10 +69,10 @@ def coefficients(time: IterationTime) -> tuple[float, float, float, float, float
 
 
 def to_ps(name: str, seconds: float) -> int:
-    """Return `seconds` as whole picoseconds; raise `InputError` naming it beyond 10^6 s or below 0."""
+    """Return `seconds` as whole picoseconds; raise `InputError` naming it beyond 4*10^6 s or below 0."""
     value = finite(name, seconds)
-    if not 0 <= value <= 1e6:
-        raise InputError(f"{name} is {seconds!r}; expected seconds in [0, 1e6] (the clock counts picoseconds)")
+    if not 0 <= value <= 4e6:
+        raise InputError(f"{name} is {seconds!r}; expected seconds in [0, 4e6] (the clock counts picoseconds)")
     return round(value * PS_PER_S)
 
 

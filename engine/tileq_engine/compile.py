@@ -140,6 +140,7 @@ def _kernel_file(text: str) -> Path:
         return _write_module(Path(tempfile.mkdtemp(prefix="tileq-")) / f"kernels-{digest}", text)
 
 
+@functools.cache
 def _signatures() -> dict[str, Any]:
     """Return numba signatures of the five hooks and of the entry points."""
     from numba import float64, from_dtype, int64, types, void
@@ -200,14 +201,20 @@ def plain_kernels() -> Kernels:
     return Kernels(space, False)
 
 
+def _fixed(function: Any, signature: Any) -> Any:
+    """Compile `function` for `signature` alone: called with hooks, numba would otherwise specialise it on each."""
+    if signature.args not in function.overloads:
+        function.compile(signature)
+        function.disable_compile()
+    return function
+
+
 def entry_point(name: str) -> Any:
     """Return the compiled entry point `name`, compiled for its one signature."""
     with _LOCK:
         function = compiled_kernels()[name]
         signature = _signatures()[name]
-        if signature.args not in function.overloads:
-            function.compile(signature)
-        return function
+        return _fixed(function, signature)
 
 
 def bound_decision(decide: Any, hooks: tuple[Any, ...]) -> Any:
@@ -233,9 +240,7 @@ def hook_for(kind: str, rule: str | Callable[..., Any], kernels: Kernels) -> Any
     with _LOCK:
         function = kernels[rule] if isinstance(rule, str) else _compiled_user_rule(rule)
         signature = _signatures()[kind]
-        if signature.args not in function.overloads:
-            function.compile(signature)
-        return function
+        return _fixed(function, signature)
 
 
 def _bound(rule: Callable[..., Any], kernels: Kernels) -> Callable[..., Any]:

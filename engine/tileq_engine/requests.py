@@ -14,7 +14,8 @@ from tileq_engine.clock import PS_PER_S
 from tileq_theory.errors import InputError, positive, positive_int
 
 _LONGEST = 2**31 - 2
-_LATEST_PS = 10**18
+_LATEST_S = 4e6  # 46 days: picoseconds stay below 2**62
+_LATEST_PS = 4 * 10**18
 
 IntArray = Int[np.ndarray, "request"]
 
@@ -167,8 +168,8 @@ class Requests:
             if seconds is None:
                 return whole(f"{name}_ps", picoseconds)
             values = np.asarray(seconds, dtype=float)
-            if not np.all(np.isfinite(values)) or np.any(values < 0) or np.any(values > 1e6):
-                raise InputError(f"{name}_s has a value outside [0, 1e6] seconds or not a number")
+            if not np.all(np.isfinite(values)) or np.any(values < 0) or np.any(values > _LATEST_S):
+                raise InputError(f"{name}_s has a value outside [0, {_LATEST_S:g}] seconds or not a number")
             return whole(f"{name}_s", np.rint(values * PS_PER_S))
 
         output = whole("output_tokens", output_tokens)

@@ -55,14 +55,12 @@ class Pairs:
 
 
 def _merge(rows: np.ndarray) -> np.ndarray:
-    order = np.lexsort((rows[:, 0], rows[:, 1]))
-    rows = rows[order]
-    new = np.ones(len(rows), dtype=bool)
-    new[1:] = np.any(rows[1:, :2] != rows[:-1, :2], axis=1)
-    starts = np.flatnonzero(new)
-    merged = rows[starts].copy()
-    merged[:, 2] = np.add.reduceat(rows[:, 2], starts)
-    return merged
+    gaps, place = np.unique(rows[:, 0], return_inverse=True)
+    groups = int(rows[:, 1].max()) + 1
+    weights = np.zeros((groups, len(gaps)), dtype=np.int64)
+    np.add.at(weights, (rows[:, 1], place.reshape(-1)), rows[:, 2])
+    group, at = np.nonzero(weights)
+    return np.stack([gaps[at], group, weights[group, at]], axis=1).astype(np.int64)
 
 
 def bin_middle(index: np.ndarray) -> np.ndarray:

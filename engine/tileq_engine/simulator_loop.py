@@ -50,6 +50,7 @@ def start_batch(B: Records, S: Records, O: Any) -> None:  # noqa: E741
     s.pad = 0
     s.swap_tokens = 0
     s.npreempt = 0
+    s.victims = -1
     s.must = 0
     s.repeat = 0
     s.deaf = 0

@@ -5,6 +5,7 @@ The reference simulators of this field manage about 1 300 iterations and 300 req
 
 from __future__ import annotations
 
+import sys
 import time
 
 import numpy as np
@@ -35,6 +36,11 @@ def conversation_like(count: int, rate_per_s: float, seed: int) -> Requests:
     ).with_tiers(seed=seed)
 
 
+def report(line: str) -> None:
+    """Show a measured figure where pytest's -s lets it through."""
+    sys.stdout.write(line + "\n")
+
+
 def cpu_seconds(action: object, repeats: int = 3) -> float:
     best = np.inf
     for _ in range(repeats):
@@ -52,7 +58,7 @@ def test_conversation_rate(name: str) -> None:
     run = simulate(asked, rule, LLAMA, config)
     for mode in ("compiled", "stepped"):
         seconds = cpu_seconds(lambda mode=mode: simulate(asked, rule, LLAMA, config, mode=mode))
-        print(  # noqa: T201
+        report(
             f"\n{name} {mode}: {seconds * 1e3:.1f} ms, {run.counters['iterations'] / seconds:,.0f} iterations/s, "
             f"{4000 / seconds:,.0f} requests/s ({run.counters['iterations']} iterations, "
             f"{run.counters['jumped_iterations']} jumped, mean running "
@@ -75,7 +81,7 @@ def test_decision_from_python() -> None:
         times.append(time.perf_counter() - start)
         scheduler.complete(30_000_000_000)
         now += 30_000_000_000
-    print(  # noqa: T201f"\none decision on 256 residents: {np.median(times) * 1e6:.1f} us median")
+    report(f"\none decision on 256 residents: {np.median(times) * 1e6:.1f} us median")
 
 
 def test_against_lindley() -> None:
@@ -91,7 +97,7 @@ def test_against_lindley() -> None:
         walk - np.minimum.accumulate(walk)
 
     ours, theirs = cpu_seconds(queue.run), cpu_seconds(lindley)
-    print(  # noqa: T201
+    report(
         f"\nM/M/1 of 10^6: engine {ours * 1e3:.0f} ms, numpy Lindley {theirs * 1e3:.0f} ms, ratio {ours / theirs:.1f}"
     )
 
@@ -104,4 +110,4 @@ def test_a_million_requests() -> None:
     start = time.process_time()
     run = simulate(asked, rule, LLAMA, config)
     seconds = time.process_time() - start
-    print(  # noqa: T201f"\n10^6 requests: {seconds:.1f} CPU s, {run.counters['iterations'] / seconds:,.0f} iterations/s")
+    report(f"\n10^6 requests: {seconds:.1f} CPU s, {run.counters['iterations'] / seconds:,.0f} iterations/s")
