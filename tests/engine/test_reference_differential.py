@@ -46,7 +46,7 @@ def report(x: Instance, mode: str) -> str:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_engine_decides_as_the_reference(policy: str, data: st.DataObject) -> None:
     x = draw_instance(lambda a, b: data.draw(st.integers(a, b)), policy)
@@ -56,7 +56,7 @@ def test_engine_decides_as_the_reference(policy: str, data: st.DataObject) -> No
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_uncompiled_engine_decides_as_the_reference(policy: str) -> None:
-    for seed in range(40):
+    for seed in range(15):
         x = draw_instance(random.Random(f"{policy} {seed}").randint, policy)
         assert difference(x, "python") is None, report(x, "python")
 
