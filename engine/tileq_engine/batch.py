@@ -249,6 +249,8 @@ def preempt(
     r.status = 1
     s.preempted += 1
     s.npreempt += 1
+    r.victim = s.victims
+    s.victims = i
     if s.preempt_mode == _SWAP and b.phase == _DECODE:
         r.cached = b.cached
         r.swapped += b.cached
@@ -261,7 +263,10 @@ def preempt(
         r.front = 0
         r.recomputed += b.cached
         s.recomputed += b.cached
-        s.work += b.cached
+        before = b.output - b.gen + b.replay
+        if b.phase == _PREFILL:
+            before += b.target - b.cached - s.emit
+        s.work += r.prompt + r.output - s.emit - before  # it has all to do again but deliver
         if s.preempt_mode == _RESTART:
             r.replay = r.gen
     b.phase = _FREE

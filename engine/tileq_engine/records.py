@@ -61,6 +61,7 @@ REQUEST_FIELDS: tuple[tuple[str, str], ...] = (
     ("replay", "i4"),  # delivered tokens to compute again after a restart from scratch
     ("preempted", "i4"),
     ("over", "i4"),  # gaps above the limit
+    ("victim", "i4"),  # whoever was preempted before it in this decision, -1 for nobody
     ("admit", "i8"),
     ("prefill_end", "i8"),
     ("first", "i8"),
@@ -101,7 +102,21 @@ _INTEGERS = (
     *("prompt_limit", "model_limit", "queue_limit", "preempt_mode", "to_front", "front", "dynamic", "drain"),
     *("kv_prefill", "swap_ps", "stop_time", "stop_backlog", "stop_iters", "chunk_stop", "macro", "check"),
     # the batch
-    *("ndec", "npre", "seqs", "pairs2", "kv", "pad", "swap_tokens", "npreempt", "must", "room", "repeat", "deaf"),
+    *(
+        "ndec",
+        "npre",
+        "seqs",
+        "pairs2",
+        "kv",
+        "pad",
+        "swap_tokens",
+        "npreempt",
+        "victims",
+        "must",
+        "room",
+        "repeat",
+        "deaf",
+    ),
     *("wake", "empties", "error", "error_id", "error_value"),
     # totals
     *("iters", "jumped", "prefill_tokens", "decode_tokens", "recomputed", "swapped", "preempted", "finished"),

@@ -220,7 +220,8 @@ def _whole(name: str, values: Any, n: int) -> np.ndarray:
         bad = ~np.isfinite(number) | (number != np.floor(number)) | (np.abs(number) > 2**62)
         if np.any(bad):
             at = int(np.argmax(bad))
-            raise InputError(f"{name} has the value {number.ravel()[at]!r} at place {at}; expected whole numbers")
+            given = float(number.ravel()[at])
+            raise InputError(f"{name} has the value {given!r} at place {at}; expected whole numbers")
         array = number
     return np.broadcast_to(array.astype(np.int64).reshape(-1), (n,)).copy()
 

@@ -28,13 +28,15 @@ _KINDS = ("decodes", "order", "mixing", "admission", "eviction")
 class Batch:
     """What to run now: members in order of admission; each has a chunk of its prompt or one decode.
 
-    `context_tokens` is the KV a member has before this iteration.
+    `context_tokens` is the KV a member has before this iteration. `preempted` are the requests whose blocks this
+    decision has taken back, the last one first: their KV is to be dropped, or moved to the host under swap.
     """
 
     ids: Int[np.ndarray, "member"]
     prefill_tokens: Int[np.ndarray, "member"]
     decode: Int[np.ndarray, "member"]
     context_tokens: Int[np.ndarray, "member"]
+    preempted: Int[np.ndarray, "victim"]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -98,7 +100,7 @@ class Scheduler:
             self._decide = bound_decision(decide, hooks)
         else:
             self._decide = functools.partial(_plain_decision, decide, hooks)
-        size = 4 * min(self.config.max_num_seqs, self.capacity)
+        size = 6 * min(self.config.max_num_seqs, self.capacity)
         self._out = np.zeros(size, dtype=np.int64) if compiled else [0] * size
         self._count = 0
         self._open = False
@@ -106,6 +108,11 @@ class Scheduler:
     def __len__(self) -> int:
         """Return the requests in the system."""
         return self._state.scalar("nsys")
+
+    @property
+    def kv_blocks_used(self) -> int:
+        """Blocks that the residents hold."""
+        return self._state.scalar("total_blocks") - self._state.scalar("free")
 
     def add(
         self,
@@ -149,7 +156,9 @@ class Scheduler:
             raise policy_error(self._state, self.policy, None)
         self._open = members > 0
         rows = np.array(self._out[: 4 * members], dtype=np.int64).reshape(members, 4).T
-        return Batch(rows[0], rows[1], rows[2], rows[3])
+        lost = self._state.scalar("npreempt")
+        victims = np.array(self._out[4 * members : 4 * members + lost], dtype=np.int64)
+        return Batch(rows[0], rows[1], rows[2], rows[3], victims)
 
     def complete(self, duration_ps: int) -> Int[np.ndarray, "finished"]:
         """Tell that the batch has run and took `duration_ps`; return the ids of requests that ended with it."""

@@ -28,7 +28,7 @@ def decide_at(
     admit: Any,
     victim: Any,
 ) -> Any:
-    """Form the batch of the instant `now`; write (request, chunk, decode, context) of its members to X.
+    """Form the batch of the instant `now`; write (request, chunk, decode, context) of members, then victims, to X.
 
     Return their number, or -1 when the check has found an error.
     """
@@ -48,6 +48,12 @@ def decide_at(
             X[4 * count + 2] = b.dec
             X[4 * count + 3] = b.cached
             count += 1
+    at = 4 * count
+    i = s.victims
+    while i >= 0:
+        X[at] = i
+        at += 1
+        i = R[i].victim
     return count
 
 

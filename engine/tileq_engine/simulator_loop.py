@@ -50,6 +50,7 @@ def start_batch(B: Records, S: Records, O: Any) -> None:  # noqa: E741
     s.pad = 0
     s.swap_tokens = 0
     s.npreempt = 0
+    s.victims = -1
     s.must = 0
     s.repeat = 0
     s.deaf = 0
@@ -225,6 +226,8 @@ def run_until(
     s = S[0]
     while True:
         announce(R, S, s.now)
+        if s.next == s.n:
+            s.drain = 1  # nobody is to come: rules that wait for company stop waiting
         code = stop_reason(S)
         if code > 0:
             return code
@@ -248,10 +251,7 @@ def run_until(
                 s.empties += 1  # whoever gave way may let another in at once
                 continue
             if to == _FAR:
-                if s.drain == 1:
-                    return _STALLED
-                s.drain = 1
-                continue
+                return _STALLED
             if to > s.stop_time:
                 to = s.stop_time
             advance(S, to)

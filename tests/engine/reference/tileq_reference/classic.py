@@ -1,0 +1,111 @@
+"""Static batches, Orca, vLLM v0 and v1, Sarathi-Serve, and the orders SJF, priority and aging."""
+
+from __future__ import annotations
+
+from tileq_reference.core import Request, Simulator
+from tileq_reference.rules import (
+    admit_chunks,
+    admit_whole,
+    lowest_priority,
+    make_room,
+    return_swapped,
+    tail,
+    waiting_order,
+)
+
+
+def static(s: Simulator) -> None:
+    """FasterTransformer: form a batch, prefill it whole, decode it until its longest member ends; nobody joins."""
+    left = s.c.budget
+    if not s.running:
+        left = return_swapped(s, left)
+        admit_whole(s, list(s.waiting), left, conservative=True)
+        return
+    for r in list(s.running):
+        if left < 1:
+            break
+        if r in s.running and make_room(s, r, 1, tail):
+            s.decode(r)
+            left -= 1
+
+
+def orca(s: Simulator) -> None:
+    """Ongoing prefills, then new ones, then decodes in order of admission, in one batch; FCFS."""
+    whole = s.c.get("whole", True)
+    left = s.c.budget
+    for r in s.prefilling():
+        chunk = min(r.target - r.kv, left)
+        if chunk < 1:
+            break
+        s.prefill(r, chunk)
+        left -= chunk
+    old = s.decoding()
+    admission = admit_whole if whole else admit_chunks
+    left = admission(s, list(s.waiting), left)
+    for r in old:
+        if left < 1:
+            break
+        # a decode without a block is passed over, unless nothing else runs: prefills come first here
+        if r in s.running and (s.take(r, r.kv + 1) or (not s.batch.items and make_room(s, r, 1, tail))):
+            s.decode(r)
+            left -= 1
+    return_swapped(s, left)
+
+
+def vllm_v0(s: Simulator) -> None:
+    """If a waiting prompt fits, a prefill-only batch of whole prompts; else decode-only."""
+    left = s.c.budget
+    admit_whole(s, list(s.waiting), left)
+    if s.batch.items:
+        return
+    for r in list(s.running):
+        if left < 1:
+            break
+        if r in s.running and make_room(s, r, 1, tail):
+            s.decode(r)
+            left -= 1
+    return_swapped(s, left)
+
+
+def vllm_v1(s: Simulator) -> None:
+    """Running requests first, in order, then waiting ones, up to the token budget; preempts only for a block."""
+    order = s.c.get("order", "fcfs")
+    victim = lowest_priority if order == "priority" else tail
+    left = s.c.budget
+    for r in list(s.running):
+        if left < 1:
+            break
+        if r not in s.running:
+            continue
+        tokens = min(max(r.target - r.kv, 1), left)
+        before = s.batch.tokens
+        if make_room(s, r, tokens, victim):
+            left += before - s.batch.tokens  # what withdrawn victims gave back
+            _schedule(s, r, tokens)
+            left -= tokens
+        else:
+            break  # vLLM schedules nobody behind a request that had to give way itself
+    admit_chunks(s, waiting_order(s, order), left, by_chunk=True)
+
+
+def _schedule(s: Simulator, r: Request, tokens: int) -> None:
+    if r.prefilling:
+        s.prefill(r, tokens)
+    else:
+        s.decode(r)
+
+
+def sarathi(s: Simulator) -> None:
+    """All resident decodes, not capped by the chunk; then ongoing prefills in order; then waiting ones."""
+    for r in s.decoding():
+        if r in s.running and make_room(s, r, 1, tail):
+            s.decode(r)
+    left = s.c.budget - s.batch.tokens
+    for r in s.prefilling():
+        chunk = min(r.target - r.kv, left)
+        if chunk < 1:
+            break
+        s.prefill(r, chunk)
+        left -= chunk
+    order = s.c.get("order", "fcfs")  # smallest volume first (svf) sets the predicted end aside
+    admit_chunks(s, waiting_order(s, order), left, conservative=order == "svf")

@@ -1,0 +1,298 @@
+"""The loop every policy lives in, in plain Python and whole numbers: ingest, admit, batch, execute, refill.
+
+This is the referee of the compiled engine, so it is written for reading: no cleverness, no floating point clock
+(picoseconds), attention pairs doubled (2A) so that they stay whole, one small function per rule and per policy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+BLOCK = 16
+UNLIMITED = 1 << 40
+
+
+@dataclass
+class Request:
+    """One request: what it asks, what is known of it, and how far it has come."""
+
+    id: int
+    arrival: int  # ps
+    prompt: int
+    output: int
+    priority: int = 0  # smaller is served first
+    paying: bool = False
+    tbt_limit: int = 0  # ps; 0: none given
+    predicted: int | None = None  # predicted output; None: the true one
+    kind: int = 0  # class: the type of WAIT
+    prefilled: bool = False  # arrives with its prompt in the cache
+    # progress
+    kv: int = 0  # tokens in the cache
+    target: int = 0  # tokens to prefill in this incarnation: prompt, plus generated ones after a recompute
+    generated: int = 0
+    blocks: int = 0
+    status: str = "future"  # future, waiting, running, swapped, done, rejected
+    returning: bool = False  # waits after a preemption, before those who have never run
+    lst: int = 0  # SLAI: last schedulable time of the next token
+    reserved: int = 0  # blocks promised by conservative admission
+    prefill_end: int | None = None
+    tokens_at: list[int] = field(default_factory=list)
+    done_at: int | None = None
+    preemptions: int = 0
+    recomputed: int = 0  # cached tokens thrown away
+    swapped_tokens: int = 0  # out and back, each way counted
+
+    @property
+    def prefilling(self) -> bool:
+        return self.kv < self.target
+
+    @property
+    def known(self) -> int:
+        """Tokens whose values are known: the prompt and what was generated."""
+        return self.prompt + self.generated
+
+    @property
+    def gaps(self) -> list[int]:
+        return [b - a for a, b in zip(self.tokens_at, self.tokens_at[1:], strict=False)]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """t = c + max(w, a ceil(n/b) + beta n) + e A + k K + s m; coefficients in ps, rounded once to the nearest ps."""
+
+    c: float = 0
+    w: float = 0
+    a: float = 0
+    b: int = 1
+    beta: float = 0
+    e: float = 0
+    k: float = 0
+    s: float = 0
+    kv_counts_prefill: bool = False
+
+    def __call__(self, n: int, pairs2: int, kv: int, m: int) -> int:
+        linear = max(self.w, self.a * -(-n // self.b) + self.beta * n)
+        return math.floor(self.c + linear + self.e * (0.5 * pairs2) + self.k * kv + self.s * m + 0.5)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Every setting a policy may read; what a policy does not use it ignores."""
+
+    policy: str = "sarathi"
+    budget: int = 512
+    max_seqs: int = 128
+    kv_blocks: int = UNLIMITED
+    watermark: int = 0  # blocks that an admission must leave free
+    engine_convention: bool = True
+    swap: bool = False
+    swap_ps_per_token: int = 0
+    queue_limit: int | None = None  # requests in system beyond which an arrival is turned away
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.extra.get(name, default)
+
+
+@dataclass
+class Batch:
+    """One iteration: (request, tokens, is decode) in the order scheduled."""
+
+    items: list[tuple[Request, int, bool]] = field(default_factory=list)
+    swapped_tokens: int = 0
+    padded_to: int = 0
+    start: int = 0
+    end: int = 0
+    preempted: list[int] = field(default_factory=list)
+    blocks_held: int = 0  # while it ran
+
+    @property
+    def tokens(self) -> int:
+        return sum(t for _, t, _ in self.items)
+
+    @property
+    def decodes(self) -> int:
+        return sum(1 for _, _, decode in self.items if decode)
+
+    def holds(self, r: Request) -> bool:
+        return any(x is r for x, _, _ in self.items)
+
+    def withdraw(self, r: Request) -> int:
+        """Take `r` out of the batch; return the tokens it had."""
+        tokens = sum(t for x, t, _ in self.items if x is r)
+        self.items = [i for i in self.items if i[0] is not r]
+        return tokens
+
+    def trace(self) -> tuple[tuple[int, int, bool], ...]:
+        """(id, tokens, decode) of every member, by id: what two simulators must agree on."""
+        return tuple(sorted((r.id, t, d) for r, t, d in self.items))
+
+
+class Simulator:
+    """State and loop; policies act on it through `decode`, `prefill`, `admit` and `preempt`."""
+
+    def __init__(self, requests: list[Request], config: Config, cost: Cost, policy: Callable[[Simulator], None]):
+        self.c, self.cost, self.policy = config, cost, policy
+        self.future = sorted(requests, key=lambda r: (r.arrival, r.id))
+        self.requests = list(self.future)
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []  # in order of admission
+        self.free = config.kv_blocks
+        self.now = 0
+        self.batch = Batch()
+        self.batches: list[Batch] = []
+        self.busy = 0
+        self.memo: dict[str, Any] = {}  # what a policy remembers between iterations
+        self.observe: Callable[[Simulator], None] | None = None
+
+    # ---------------------------------------------------------------- loop
+
+    def run(self, until: int | None = None, iterations: int = 10**9) -> Simulator:
+        """Step until nothing can happen any more, or simulated time `until`."""
+        while len(self.batches) < iterations and (until is None or self.now < until):
+            self.ingest(self.now)
+            self.batch = Batch(start=self.now)
+            self.policy(self)
+            if self.batch.items:
+                self.execute()
+            elif self.batch.preempted:
+                continue  # what it gave back may let somebody run at once
+            elif self.future:
+                self.now = max(self.now, self.future[0].arrival)
+            else:
+                break
+        return self
+
+    def ingest(self, upto: int) -> None:
+        while self.future and self.future[0].arrival <= upto:
+            r = self.future.pop(0)
+            r.target = r.prompt
+            if self.turned_away(r):
+                r.status = "rejected"
+            elif r.prefilled:
+                r.status, r.kv = "running", r.prompt
+                self.take(r, r.prompt)
+                self.running.append(r)
+            else:
+                r.status = "waiting"
+                self.waiting.append(r)
+
+    def turned_away(self, r: Request) -> bool:
+        """Too long for the cache (or for a budget that must hold it whole), or the system is full."""
+        in_system = len(self.waiting) + len(self.running)
+        full = self.c.queue_limit is not None and in_system >= self.c.queue_limit
+        whole = self.c.get("whole_budget")  # budget of a policy that never splits a prompt
+        return full or self.peak_blocks(r) > self.c.kv_blocks or (whole and r.prompt > whole)
+
+    def execute(self) -> None:
+        b = self.batch
+        n = max(b.tokens, b.padded_to)
+        pairs2 = sum(t * (2 * r.kv + t + 1) for r, t, decode in b.items if not decode)
+        kv = sum(r.kv + t for r, t, decode in b.items if decode or self.cost.kv_counts_prefill)
+        took = self.cost(n, pairs2, kv, len(b.items)) + self.c.swap_ps_per_token * b.swapped_tokens
+        self.now += took
+        self.busy += took
+        b.end, b.blocks_held = self.now, self.c.kv_blocks - self.free
+        self.ingest(self.now - 1)  # who came during the iteration meets those who leave at its end
+        for r, tokens, decode in b.items:
+            self.record(r, tokens, decode)
+        self.batches.append(b)
+        if self.observe:
+            self.observe(self)
+
+    def record(self, r: Request, tokens: int, decode: bool) -> None:
+        r.kv += tokens
+        if decode or (not r.prefilling and self.c.engine_convention):
+            r.generated += 1
+            r.tokens_at.append(self.now)
+        if not decode and not r.prefilling and r.prefill_end is None:
+            r.prefill_end = self.now
+        if r.generated >= r.output:
+            self.leave(r)
+
+    def leave(self, r: Request) -> None:
+        r.status, r.done_at = "done", self.now
+        self.running.remove(r)
+        self.release(r)
+
+    # ---------------------------------------------------------------- memory
+
+    def peak_tokens(self, r: Request) -> int:
+        """Most tokens the request ever holds: its last decode step's context."""
+        return r.prompt + r.output - (1 if self.c.engine_convention else 0)
+
+    def peak_blocks(self, r: Request) -> int:
+        return -(-self.peak_tokens(r) // BLOCK)
+
+    def missing(self, r: Request, kv: int) -> int:
+        """Blocks `r` still needs to hold `kv` tokens."""
+        return max(0, -(-kv // BLOCK) - r.blocks)
+
+    def take(self, r: Request, kv: int) -> bool:
+        """Give `r` the blocks for `kv` tokens if they are free."""
+        need = self.missing(r, kv)
+        if need > self.free:
+            return False
+        self.free -= need
+        r.blocks += need
+        return True
+
+    def release(self, r: Request) -> None:
+        self.free += r.blocks
+        r.blocks = r.reserved = 0
+
+    def check(self) -> None:
+        """Blocks used + free = total; every request holds exactly what its tokens need or more; counts make sense."""
+        held = sum(r.blocks for r in self.requests)
+        assert held + self.free == self.c.kv_blocks and self.free >= 0
+        for r in self.requests:
+            assert r.blocks * BLOCK >= r.kv or r.status in ("swapped", "done")
+            assert (r.blocks == 0) or r.status == "running"
+            assert r.generated == len(r.tokens_at) <= r.output
+
+    # ---------------------------------------------------------------- what a policy may do
+
+    def decode(self, r: Request) -> None:
+        self.batch.items.append((r, 1, True))
+
+    def prefill(self, r: Request, tokens: int) -> None:
+        self.batch.items.append((r, tokens, False))
+
+    def admit(self, r: Request) -> None:
+        """Waiting -> running, at the end of the admission order."""
+        self.waiting.remove(r)
+        r.status, r.returning = "running", False
+        self.running.append(r)
+
+    def preempt(self, r: Request) -> None:
+        """Take `r` off the running list: its blocks go back; recompute restarts it, swap keeps its tokens elsewhere."""
+        swap = self.c.swap and not r.prefilling  # half a prompt is not worth carrying
+        self.running.remove(r)
+        self.batch.preempted.append(r.id)
+        r.preemptions += 1
+        place = 0
+        if swap:
+            r.status = "swapped"
+            self.move(r)
+            place = sum(x.status == "swapped" for x in self.waiting)  # they lead the queue, first out first
+        else:
+            r.status = "waiting"
+            r.recomputed += r.kv
+            r.kv, r.target = 0, r.known
+        r.returning = True
+        self.waiting.insert(place, r)
+        self.release(r)
+
+    def move(self, r: Request) -> None:
+        """Carry the tokens of `r` one way between device and host."""
+        self.batch.swapped_tokens += r.kv
+        r.swapped_tokens += r.kv
+
+    def decoding(self) -> list[Request]:
+        return [r for r in self.running if not r.prefilling]
+
+    def prefilling(self) -> list[Request]:
+        return [r for r in self.running if r.prefilling]

@@ -1,0 +1,163 @@
+"""The small rules that policies are made of: waiting orders, making room for a decode, admission."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+from tileq_reference.core import BLOCK, Request, Simulator
+
+Key = Callable[[Request], tuple[float, ...]]
+
+
+# -------------------------------------------------------------------- waiting orders
+
+
+def fcfs(s: Simulator) -> list[Request]:
+    """The queue as it stands: arrivals at the end, preempted requests at the front."""
+    return list(s.waiting)
+
+
+def by(s: Simulator, key: Key, front: bool = True) -> list[Request]:
+    """Preempted requests as they stand at the front (if `front`), the others by `key`, then arrival, then id."""
+    first = [r for r in s.waiting if r.returning and front]
+    return first + sorted((r for r in s.waiting if r not in first), key=lambda r: (*key(r), r.arrival, r.id))
+
+
+def predicted(r: Request) -> int:
+    return r.output if r.predicted is None else r.predicted
+
+
+def sigma(x: float, mid: float, rate: float) -> float:
+    return 1.0 / (1.0 + math.exp(-rate * (x - mid)))
+
+
+def aging_score(wait_s: float, length: float) -> float:
+    """vLLM's request for comments: half of the waiting time's sigmoid, half of the length's falling one, in [0, 1]."""
+    score = 0.5 * sigma(wait_s, 5.0, 1 / 5) + 0.5 * (1.0 - sigma(length, 32768.0, 1 / 32768))
+    return min(1.0, max(0.0, score))
+
+
+def waiting_order(s: Simulator, order: str) -> list[Request]:
+    """Waiting requests in the order `order` would admit them."""
+    if order == "spf":
+        return by(s, lambda r: (r.prompt,))
+    if order == "sjf":
+        return by(s, lambda r: (predicted(r),))
+    if order == "sjf_total":
+        return by(s, lambda r: (r.prompt + predicted(r),))
+    if order == "priority":
+        return by(s, lambda r: (r.priority,), front=False)
+    if order == "aging":
+        return by(s, lambda r: (-aging_score((s.now - r.arrival) * 1e-12, r.prompt),))
+    if order == "svf":
+        return by(s, lambda r: (r.prompt * predicted(r) + (predicted(r) ** 2 + predicted(r)) / 2,))
+    if order == "paying_spf":
+        return by(s, lambda r: (0 if r.paying else 1, r.prompt))
+    return fcfs(s)
+
+
+# -------------------------------------------------------------------- room for a decode
+
+
+def tail(s: Simulator, candidates: Iterable[Request]) -> Request:
+    """Last admitted."""
+    return max(candidates, key=s.running.index)
+
+
+def lowest_priority(s: Simulator, candidates: Iterable[Request]) -> Request:
+    """Largest (priority value, arrival, id)."""
+    return max(candidates, key=lambda r: (r.priority, r.arrival, r.id))
+
+
+def make_room(s: Simulator, r: Request, tokens: int, victim: Callable[..., Request]) -> bool:
+    """Preempt until `r` can hold `tokens` more; False when `r` itself had to go."""
+    while not s.take(r, r.kv + tokens):
+        loser = victim(s, s.running)
+        s.batch.withdraw(loser)
+        s.preempt(loser)
+        if loser is r:
+            return False
+    return True
+
+
+# -------------------------------------------------------------------- admission
+
+
+def may_hold(s: Simulator, r: Request, kv: int) -> bool:
+    """Watermark: after the blocks for `kv` tokens are given, `watermark` blocks must still be free (0 when alone)."""
+    return s.free - s.missing(r, kv) >= (s.c.watermark if s.running else 0)
+
+
+def promised(s: Simulator, r: Request) -> int:
+    """Tokens a conservative admission sets aside: prompt + predicted output, or what is known if more."""
+    end = r.target + max(predicted(r) - r.generated, 1) - (1 if s.c.engine_convention else 0)
+    return min(end, s.c.kv_blocks * BLOCK)  # a wrong prediction must not lock a request out
+
+
+def may_admit(s: Simulator) -> bool:
+    """Nobody is admitted in an iteration that preempted; slots are `max_seqs`."""
+    return not s.batch.preempted and len(s.running) < s.c.max_seqs
+
+
+def admit_chunks(
+    s: Simulator, order: list[Request], left: int, by_chunk: bool = False, conservative: bool = False
+) -> int:
+    """Admit in `order`, a chunk of what is left of the budget each; stop at the first that does not fit.
+
+    `by_chunk` (vLLM v1): blocks for the chunk alone and no watermark; else blocks for the whole prompt.
+    """
+    for r in order:
+        if left < 1 or not may_admit(s):
+            break
+        if r.status == "swapped":
+            if not swap_in(s, r):
+                break
+            left -= 1
+            continue
+        chunk = min(r.target, left)
+        holds = chunk if by_chunk else promised(s, r) if conservative else r.target
+        if s.missing(r, holds) > s.free if by_chunk else not may_hold(s, r, holds):
+            break
+        s.take(r, holds)
+        s.admit(r)
+        s.prefill(r, chunk)
+        left -= chunk
+    return left
+
+
+def admit_whole(s: Simulator, order: list[Request], left: int, conservative: bool = False) -> int:
+    """Admit whole prompts in `order`; stop at the first that does not fit; what is left of the budget.
+
+    A restarted request whose prompt and generated tokens exceed the budget may go alone: else it would block for ever.
+    """
+    for r in order:
+        alone = r.generated > 0 and not s.batch.items
+        holds = promised(s, r) if conservative else r.target
+        if not may_admit(s) or r.status == "swapped" or (r.target > left and not alone) or not may_hold(s, r, holds):
+            break
+        s.take(r, holds)
+        s.admit(r)
+        s.prefill(r, r.target)
+        left -= r.target
+    return left
+
+
+def swap_in(s: Simulator, r: Request) -> bool:
+    """Bring a swapped request back, if it, its next token and the watermark fit; it decodes at once."""
+    if not may_hold(s, r, r.kv + 1):
+        return False
+    s.admit(r)
+    s.move(r)
+    s.take(r, r.kv + 1)
+    s.decode(r)
+    return True
+
+
+def return_swapped(s: Simulator, left: int) -> int:
+    """Bring back the swapped requests at the head of the queue while they fit; what is left of the budget."""
+    for r in list(s.waiting):
+        if left < 1 or not may_admit(s) or r.status != "swapped" or not swap_in(s, r):
+            break
+        left -= 1
+    return left

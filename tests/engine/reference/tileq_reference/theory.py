@@ -1,0 +1,124 @@
+"""Policies with a theorem behind them: RAD, SLAI, exclusive batching with a threshold."""
+
+from __future__ import annotations
+
+from tileq_reference.core import Request, Simulator
+from tileq_reference.rules import admit_chunks, make_room, may_admit, may_hold, promised, tail, waiting_order
+
+# -------------------------------------------------------------------- RAD
+
+
+def rad(s: Simulator) -> None:
+    """Algorithm 1: decode mode when |D| = b_col or no prefill is active, else one b_lcm chunk of the oldest prefill."""
+    b_col, b_lcm = s.c.get("b_col", 128), s.c.get("b_lcm", 128)
+    if len(s.decoding()) < b_col and not s.prefilling():
+        rad_intake(s)
+    prefills, decodes = s.prefilling(), s.decoding()
+    if prefills and len(decodes) < b_col:
+        oldest = prefills[0]
+        s.prefill(oldest, min(b_lcm, oldest.target - oldest.kv))
+        s.batch.padded_to = b_lcm  # a short last chunk costs a full tile
+        return
+    for r in decodes:
+        if r in s.running and make_room(s, r, 1, tail):
+            s.decode(r)
+
+
+def rad_intake(s: Simulator) -> None:
+    """Take in the next request, if the cycle (up to N of them) is open and its predicted end fits in the cache."""
+    if not s.running:
+        s.memo["taken"] = 0
+    limit = s.c.get("cycle")  # None: one endless cycle
+    for r in s.waiting[:1]:
+        if (limit is not None and s.memo["taken"] >= limit) or not may_admit(s) or not may_hold(s, r, promised(s, r)):
+            return
+        s.take(r, promised(s, r))
+        s.admit(r)
+        s.memo["taken"] += 1
+
+
+# -------------------------------------------------------------------- SLAI
+
+
+def slai(s: Simulator) -> None:
+    """Critical decodes in order of their last schedulable time, then prefills, then other decodes."""
+    deadlines(s)
+    cap = s.c.get("decode_cap", 128)
+    ordered = sorted(s.decoding(), key=lambda r: (r.lst, r.id))
+    left = s.c.budget
+    for r in [r for r in ordered if s.now >= r.lst][:cap]:
+        left -= slai_decode(s, r, left)
+    for r in s.prefilling():
+        chunk = min(r.target - r.kv, left)
+        if chunk < 1:
+            break
+        s.prefill(r, chunk)
+        left -= chunk
+    left = admit_chunks(s, waiting_order(s, s.c.get("order", "spf")), left)
+    for r in [r for r in ordered if s.now < r.lst]:
+        if s.batch.decodes < cap:
+            # one that can still wait evicts nobody, unless nothing else runs: else two of them can restart for ever
+            left -= slai_decode(s, r, left, may_evict=not s.batch.items)
+
+
+def slai_decode(s: Simulator, r: Request, left: int, may_evict: bool = True) -> int:
+    """Schedule one decode if a token and a block are left, preempting the last unscheduled prefill; tokens used."""
+    if left < 1 or r not in s.running:
+        return 0
+    while not s.take(r, r.kv + 1):
+        if not may_evict:
+            return 0
+        ongoing = [x for x in s.prefilling() if not s.batch.holds(x)]
+        loser = ongoing[-1] if ongoing else r
+        s.preempt(loser)
+        if loser is r:
+            return 0
+    s.decode(r)
+    return 1
+
+
+def tbt_limit(r: Request) -> int:
+    """The request's own limit; else .1 s for the paying tier and .5 s for the others, in ps."""
+    return r.tbt_limit or (100_000_000_000 if r.paying else 500_000_000_000)
+
+
+def deadlines(s: Simulator) -> None:
+    """LST = completion of the previous token + TBT limit - Theta * mean batch time, set once, at that completion."""
+    if not s.batches:
+        return
+    last = s.batches[-1]
+    if last.end in s.memo.setdefault("dated", set()):
+        return
+    s.memo["dated"] = {last.end}
+    high = 100 * last.blocks_held >= 96 * s.c.kv_blocks  # as its tokens complete, before anyone leaves
+    theta = s.c.get("theta_high", 10) if high or s.c.get("fixed", False) else s.c.get("theta", 5)
+    for r, _, decode in last.items:
+        if r.status == "running" and (decode or not r.prefilling):
+            r.lst = last.end + tbt_limit(r) - theta * s.busy // len(s.batches)
+
+
+# -------------------------------------------------------------------- exclusive with a threshold
+
+
+def theta(s: Simulator) -> None:
+    """Decode until `k` slots are free, then prefill up to `k` waiting requests, alone, in chunks of the budget."""
+    k, left = s.c.get("k", 1), s.c.budget
+    refill = s.memo.get("refill", 0)
+    if refill == 0 and s.waiting and s.c.max_seqs - len(s.running) >= k:
+        refill = k
+    for r in s.prefilling():
+        chunk = min(r.target - r.kv, left)
+        if chunk < 1:
+            break
+        s.prefill(r, chunk)
+        left -= chunk
+    while refill > 0 and left > 0 and len(s.running) < s.c.max_seqs:
+        residents = len(s.running)
+        left = admit_chunks(s, s.waiting[:1], left)
+        refill = refill - 1 if len(s.running) > residents else 0
+    s.memo["refill"] = 0 if len(s.running) >= s.c.max_seqs else refill
+    if s.batch.items:
+        return
+    for r in s.decoding():
+        if r in s.running and make_room(s, r, 1, tail):
+            s.decode(r)
