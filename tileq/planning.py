@@ -203,7 +203,7 @@ def _engine_settings(setting: Setting, tile: TilePlan) -> EngineSettings:
     return EngineSettings(
         model=model.hf_id or model.name,
         token_budget=tile.token_budget,
-        token_budget_reason="smallest budget within 1 % of the best: least latency for the rate",
+        token_budget_reason="smallest whole-tile budget within 1 % of the best: least latency for the rate",
         max_num_seqs=tile.max_num_seqs,
         max_num_seqs_reason=tile.max_num_seqs_reason,
         memory_utilisation=setting.memory_utilisation,

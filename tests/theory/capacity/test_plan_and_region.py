@@ -146,6 +146,13 @@ def test_longest_iteration_is_told_when_it_breaks_the_tbt_limit() -> None:
     assert any("longest prompt" in text for text in plan.warnings)
 
 
+def test_contexts_too_long_for_the_tbt_limit_are_told() -> None:
+    """A decode of c tokens alone takes tau(1) + k c + s: 5.8 ms + 40 ns c + 1 us against 6.5 ms, so c up to 17 475."""
+    plan = tile_plan(GPU, Fixed((100, 50), (30_000, 50)), Limits(tbt_s=6.5e-3))
+    assert any("more than 17,475 tokens of context" in text for text in plan.warnings)
+    assert not tile_plan(GPU, Fixed((100, 50), (17_000, 50)), Limits(tbt_s=6.5e-3)).warnings
+
+
 @SOME
 @given(st.data(), st.integers(2, 3))
 def test_region_agrees_with_the_program_on_random_rays(data: st.DataObject, size: int) -> None:
@@ -203,11 +210,11 @@ def test_distance_inside_and_outside() -> None:
 
 def test_many_classes_are_decided_by_the_program() -> None:
     time = IterationTime.dai(launch_s=0.001, tile_s=0.01, tile_tokens=16)
-    classes = [fixed(10 * i, 7 * i) for i in range(1, 9)]
+    classes = [fixed(10 * i, 7 * i) for i in range(1, 15)]
     region = stability_region(time, classes, Limits(max_batch_tokens=64))
     assert not region.complete
-    tokens = np.array([17.0 * i for i in range(1, 9)])
-    rates = np.linspace(1, 2, 8)
+    tokens = np.array([17.0 * i for i in range(1, 15)])
+    rates = np.linspace(1, 2, 14)
     assert region.load(rates) == pytest.approx(rates @ tokens * 0.041 / 64, rel=1e-6)
     with pytest.raises(InputError, match="headroom"):
         region.distance(rates)

@@ -215,7 +215,7 @@ def _assemble(
     residents = demand.slot_iterations / x
     sequences, reason = _max_num_seqs(time, demand, limits, budget, residents)
     longest = _longest_iteration_s(time, demand, budget, prefill, decode)
-    warnings = []
+    warnings = _cannot_decode(time, limits, bound.demand)
     if limits.tbt_s is not None and longest > limits.tbt_s:
         warnings.append(
             f"iterations meet the TBT limit of {limits.tbt_s:g} s on average; the chunk that ends the longest prompt "
@@ -246,6 +246,20 @@ def _assemble(
         curve_rate_per_s=rates,
         warnings=tuple(warnings),
     )
+
+
+def _cannot_decode(time: IterationTime, limits: Limits, demand: Demand) -> list[str]:
+    """Return a warning when decodes of the longest contexts outlast the TBT limit even alone in their batch."""
+    longest = demand.longest_context_tokens
+    if limits.tbt_s is None or time.kv_token_s == 0 or demand.decode_tokens <= 0 or math.isinf(longest):
+        return []
+    reach = (limits.tbt_s - float(time.tau_s(1)) - time.sequence_s) / time.kv_token_s
+    if longest - 1 <= reach:
+        return []
+    return [
+        f"a decode with more than {reach:,.0f} tokens of context cannot meet the TBT limit of {limits.tbt_s:g} s even "
+        f"alone in its batch; the longest request has {longest:,.0f}"
+    ]
 
 
 def _longest_iteration_s(time: IterationTime, demand: Demand, budget: int, prefill: float, decode: float) -> float:

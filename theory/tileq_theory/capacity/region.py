@@ -149,13 +149,13 @@ class StabilityRegion:
         }
 
 
-_MOST_CLASSES = 6
+_MOST_CLASSES = 12  # vertices grow with the classes: a second for 10 of them on a slow core
 
 
 def stability_region(
     time: IterationTime, demands: Sequence[Demand], limits: Limits, *, names: Sequence[str] | None = None
 ) -> StabilityRegion:
-    """Return the stability region of classes with the given demands: all facets and vertices for up to 6 classes.
+    """Return the stability region of classes with the given demands: all facets and vertices for up to 12 classes.
 
     For more classes only the facets along the axes and the diagonal are given, `complete` is False, and membership is
     decided by solving the program along the ray.
