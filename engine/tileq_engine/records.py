@@ -112,6 +112,7 @@ _INTEGERS = (
         "swap_tokens",
         "npreempt",
         "victims",
+        "returned",
         "must",
         "room",
         "repeat",

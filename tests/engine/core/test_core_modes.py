@@ -12,7 +12,7 @@ from tileq_engine import simulate
 from tileq_engine.registry import policy
 from tileq_theory.errors import InputError
 
-SEEDS = 25
+SEEDS = 20
 CAMPAIGN = 4000  # times the variants: more than 10^5 instances
 
 
