@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -189,3 +190,10 @@ def test_an_illegal_batch_names_rule_request_and_reason() -> None:
 def test_an_unknown_kind_of_rule() -> None:
     with pytest.raises(InputError, match="did you mean order"):
         policy("sarathi").with_rule(oder=longest_first)
+
+
+def test_policies_travel_to_other_processes(variant: Any) -> None:
+    rule = policy(variant[0], **variant[1])
+    again = pickle.loads(pickle.dumps(rule))
+    assert again.to_dict() == rule.to_dict()
+    assert "\n" not in rule.describe()
