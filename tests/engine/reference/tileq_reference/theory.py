@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tileq_reference.classic import sarathi
 from tileq_reference.core import Request, Simulator
 from tileq_reference.rules import admit_chunks, make_room, may_admit, may_hold, promised, tail, waiting_order
 
@@ -17,7 +18,7 @@ def rad(s: Simulator) -> None:
     if prefills and len(decodes) < b_col:
         oldest = prefills[0]
         s.prefill(oldest, min(b_lcm, oldest.target - oldest.kv))
-        s.batch.padded_to = b_lcm  # a short last chunk costs a full tile
+        s.batch.padded_to = b_lcm if s.c.get("pad", True) else 0  # a short last chunk costs a full tile
         return
     for r in decodes:
         if r in s.running and make_room(s, r, 1, tail):
@@ -66,7 +67,7 @@ def slai_decode(s: Simulator, r: Request, left: int, may_evict: bool = True) -> 
     if left < 1 or r not in s.running:
         return 0
     while not s.take(r, r.kv + 1):
-        if not may_evict:
+        if not may_evict or not s.c.preempt:
             return 0
         ongoing = [x for x in s.prefilling() if not s.batch.holds(x)]
         loser = ongoing[-1] if ongoing else r
@@ -122,3 +123,11 @@ def theta(s: Simulator) -> None:
     for r in s.decoding():
         if r in s.running and make_room(s, r, 1, tail):
             s.decode(r)
+
+
+def eb_plus(s: Simulator) -> None:
+    """Exclusive with a threshold, or mixed as Sarathi-Serve does, whichever the crossover test chose before the run."""
+    if s.c.get("mixes"):
+        sarathi(s)
+    else:
+        theta(s)
