@@ -42,6 +42,7 @@ def orca(s: Simulator) -> None:
         s.prefill(r, chunk)
         left -= chunk
     old = s.decoding()
+    left = return_swapped(s, left)
     admission = admit_whole if whole else admit_chunks
     left = admission(s, list(s.waiting), left)
     for r in old:
@@ -51,7 +52,6 @@ def orca(s: Simulator) -> None:
         if r in s.running and (s.take(r, r.kv + 1) or (not s.batch.items and make_room(s, r, 1, tail))):
             s.decode(r)
             left -= 1
-    return_swapped(s, left)
 
 
 def vllm_v0(s: Simulator) -> None:

@@ -161,7 +161,8 @@ class Simulator:
         while len(self.batches) < iterations and (until is None or self.now < until):
             self.ingest(self.now)
             self.batch = Batch(start=self.now)
-            self.policy(self)
+            if self.in_system:  # nobody to decide about otherwise
+                self.policy(self)
             if self.batch.items:
                 self.empties = 0
                 self.execute()
