@@ -127,7 +127,7 @@ def complete(
                 more = 0
             if more < left:
                 left = more
-            if s.deadline == 1:
+            if s.deadline > 0:
                 set_deadline(S, b)
         elif b.chunk > 0:
             b.cached += b.chunk
@@ -141,7 +141,7 @@ def complete(
                 if s.emit == 1:
                     _deliver(S, GS, GP, GH, GC, r, b, duration)
                     done = b.gen == b.output
-                if s.deadline == 1:
+                if s.deadline > 0:
                     set_deadline(S, b)
             elif more // b.chunk < left:
                 left = more // b.chunk

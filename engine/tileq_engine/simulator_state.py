@@ -159,7 +159,7 @@ def _set_scalars(
     values: dict[str, Any] = {
         "n": len(requests),
         "budget": config.token_budget,
-        "max_seqs": slots,
+        "max_seqs": config.max_num_seqs,  # the arrays are as long as the requests are many, the limit is not
         "block": config.block_tokens,
         "total_blocks": total,
         "free": total,
