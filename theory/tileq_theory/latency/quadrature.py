@@ -7,10 +7,21 @@ accuracy as the totals.
 
 from __future__ import annotations
 
-__all__ = ["NODES", "Density", "gauss", "law_panels", "running_integral", "second_is_infinite"]
+__all__ = [
+    "NODES",
+    "Density",
+    "Panel",
+    "cut_panel",
+    "gauss",
+    "law_panels",
+    "running_integral",
+    "second_is_infinite",
+    "to_legendre",
+]
 
 import math
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -19,6 +30,7 @@ from jaxtyping import Float
 from tileq_theory.errors import InputError
 
 NODES = 16
+Panel = tuple[float, float, np.ndarray, np.ndarray]  # left, right, nodes, masses
 _TOLERANCE = 1e-13
 _LARGEST = 1e140
 _MOST_PANELS = 20000
@@ -62,6 +74,35 @@ def running_integral(count: int = NODES) -> np.ndarray:
     inverse: np.ndarray = np.linalg.inv(values[:, :count])
     product: np.ndarray = above @ inverse
     return product
+
+
+@lru_cache(maxsize=1)
+def to_legendre() -> np.ndarray:
+    """Return the matrix that turns values at the nodes into Legendre coefficients (values @ matrix)."""
+    base, _ = gauss()
+    inverse: np.ndarray = np.linalg.inv(np.polynomial.legendre.legvander(base, base.size - 1))
+    return inverse.T
+
+
+def cut_panel(
+    left: float,
+    right: float,
+    nodes: Float[np.ndarray, "node"],
+    weights: Float[np.ndarray, "node"],
+    edges: Float[np.ndarray, "edge"],
+) -> list[Panel]:
+    """Return the panel cut at `edges` (ascending, from left to right), through its density's interpolant."""
+    if edges.size == 2:
+        return [(left, right, nodes, weights)]
+    base, quad = gauss()
+    half = (right - left) / 2
+    coefficients = (weights / quad / half) @ to_legendre()
+    pieces: list[Panel] = []
+    for a, b in pairwise(edges):
+        inner = a + (b - a) / 2 * (base + 1)
+        values = np.polynomial.legendre.legval((inner - left) / half - 1, coefficients)
+        pieces.append((float(a), float(b), inner, np.maximum(values, 0.0) * quad * (b - a) / 2))
+    return pieces
 
 
 def law_panels(law: Density) -> tuple[Float[np.ndarray, "panel"], Float[np.ndarray, "panel"]]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 __all__ = ["ServiceLaw", "stable_load"]
 
 import math
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,15 @@ from jaxtyping import Float
 from tileq_theory.errors import InputError, finite, nonnegative, positive
 from tileq_theory.latency.length_atoms import length_atoms
 from tileq_theory.latency.points import SizePoints, size_points
-from tileq_theory.latency.quadrature import Density, gauss, law_panels, second_is_infinite
+from tileq_theory.latency.quadrature import (
+    Density,
+    Panel,
+    cut_panel,
+    gauss,
+    law_panels,
+    second_is_infinite,
+    to_legendre,
+)
 from tileq_theory.lengths.base import LengthLaw
 
 
@@ -163,19 +171,19 @@ class ServiceLaw:
         0.632120558829
         """
         top = positive("largest_s", largest_s)
-        inside, cut = self.right_s <= top, (self.left_s < top) & (self.right_s > top)
-        left, right = self.left_s[inside], self.right_s[inside]
-        nodes, weights = self.nodes_s[inside], self.weights[inside]
-        for a, b, x, w in zip(self.left_s[cut], self.right_s[cut], self.nodes_s[cut], self.weights[cut], strict=True):
-            shorter, masses = _cut_panel(a, b, x, w, top)
-            left, right = np.append(left, a), np.append(right, top)
-            nodes, weights = np.vstack([nodes, shorter]), np.vstack([weights, masses])
-        kept = self.atoms_s < top
-        rest = max(0.0, 1.0 - float(weights.sum()) - float(self.atom_masses[kept].sum()))
+        law = self.split_at(top)
+        inside, kept = law.right_s <= top, self.atoms_s < top
+        rest = max(0.0, 1.0 - float(law.weights[inside].sum()) - float(self.atom_masses[kept].sum()))
         atoms, masses = np.append(self.atoms_s[kept], top), np.append(self.atom_masses[kept], rest)
         solid = masses > 1e-16
         return ServiceLaw(
-            f"min({self.name}, {top:g} s)", left, right, nodes, weights, atoms[solid], masses[solid], False
+            f"min({self.name}, {top:g} s)",
+            law.left_s[inside],
+            law.right_s[inside],
+            law.nodes_s[inside],
+            law.weights[inside],
+            atoms[solid],
+            masses[solid],
         )
 
     def affine(self, factor: float, shift_s: float = 0.0) -> ServiceLaw:
@@ -191,6 +199,37 @@ class ServiceLaw:
             self.atom_masses,
             self.heavy,
         )
+
+    def tilted(self, weight: Callable[[Any], Any]) -> ServiceLaw:
+        """Return the law of S given an event of probability weight(x) at size x (0 to 1, vectorised)."""
+        panels = np.asarray(weight(self.nodes_s), dtype=float) * self.weights
+        atoms = np.asarray(weight(self.atoms_s), dtype=float) * self.atom_masses
+        total = float(panels.sum() + atoms.sum())
+        if not total > 0:
+            raise InputError(f"weight gives no mass to {self.name}; expected an event of positive probability")
+        return replace(self, weights=panels / total, atom_masses=atoms / total)
+
+    def refined(self, ratio: float) -> ServiceLaw:
+        """Return the same law on panels with right/left at most `ratio`, through the density's interpolant."""
+        pieces = []
+        for a, b, x, w in zip(self.left_s, self.right_s, self.nodes_s, self.weights, strict=True):
+            count = 1 if a <= 0 else max(1, math.ceil(math.log(b / a) / math.log(ratio)))
+            pieces += cut_panel(a, b, x, w, np.linspace(a, b, count + 1))
+        return self._with_panels(pieces)
+
+    def split_at(self, size_s: float) -> ServiceLaw:
+        """Return the same law with a panel edge at a size, so that S <= size_s is a union of panels and atoms."""
+        pieces = []
+        for a, b, x, w in zip(self.left_s, self.right_s, self.nodes_s, self.weights, strict=True):
+            edges = np.array([a, size_s, b] if a < size_s < b else [a, b])
+            pieces += cut_panel(a, b, x, w, edges)
+        return self._with_panels(pieces)
+
+    def _with_panels(self, pieces: list[Panel]) -> ServiceLaw:
+        if not pieces:
+            return self
+        left, right, nodes, weights = (np.array(v) for v in zip(*pieces, strict=True))
+        return replace(self, left_s=left, right_s=right, nodes_s=nodes, weights=weights)
 
     # ------------------------------------------------------------------ moments
 
@@ -255,31 +294,13 @@ class ServiceLaw:
         basis = np.polynomial.legendre.legvander(u, base.size)
         order = np.arange(1, base.size)
         integrals = np.concatenate([(u + 1)[:, None], (basis[:, 2:] - basis[:, :-2]) / (2 * order + 1)], axis=1)
-        inside = np.sum(integrals * ((scaled / quad)[panel] @ _to_legendre()), axis=1)
+        inside = np.sum(integrals * ((scaled / quad)[panel] @ to_legendre()), axis=1)
         out: np.ndarray = before[panel] + np.clip(inside, 0.0, totals[panel])
         return out
 
     def points(self) -> SizePoints:
         """Return the law as points with masses and truncated moments."""
         return size_points(self.left_s, self.right_s, self.nodes_s, self.weights, self.atoms_s, self.atom_masses)
-
-
-@lru_cache(maxsize=1)
-def _to_legendre() -> np.ndarray:
-    """Return the matrix that turns values at the nodes into Legendre coefficients (values @ matrix)."""
-    base, _ = gauss()
-    inverse: np.ndarray = np.linalg.inv(np.polynomial.legendre.legvander(base, base.size - 1))
-    return inverse.T
-
-
-def _cut_panel(a: float, b: float, x: np.ndarray, w: np.ndarray, top: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and masses of the part of a panel below `top`, through the density's interpolant."""
-    base, quad = gauss()
-    density = w / quad / ((b - a) / 2)
-    coefficients = np.polynomial.legendre.legfit(base, density, base.size - 1)
-    nodes = a + (top - a) / 2 * (base + 1)
-    values = np.polynomial.legendre.legval(2 * (nodes - a) / (b - a) - 1, coefficients)
-    return nodes, np.maximum(values, 0.0) * quad * (top - a) / 2
 
 
 def _name(law: Density) -> str:
