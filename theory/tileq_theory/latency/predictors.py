@@ -146,4 +146,5 @@ class LogNormalPrediction(Predictor):
     def sample(self, x: Float[np.ndarray, "job"], rng: np.random.Generator) -> Float[np.ndarray, "job"]:
         """Return x times log-normal noise."""
         noise: Float[np.ndarray, "job"] = np.exp(self.bias + self.sigma * rng.standard_normal(x.size))
-        return x * noise
+        out: Float[np.ndarray, "job"] = x * noise
+        return out
