@@ -1,8 +1,8 @@
 r"""The KV transfer between a prefill and a decode node.
 
 A request of prompt P hands over P KV tokens of b bytes each, which takes latency + P b / B seconds on a link of B bytes
-a second. A node sends or receives at most B, so a pool of n nodes moves n B/(P b) requests a second; a shared fabric may
-limit the sum over all nodes as well.
+a second. A node sends or receives at most B, so a pool of n nodes moves n B/(P b) requests a second; a shared fabric
+may limit the sum over all nodes as well.
 """
 
 from __future__ import annotations

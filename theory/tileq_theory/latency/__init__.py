@@ -2,6 +2,7 @@
 
 from tileq_theory.latency.batching import BatchQueue, batch_queue, batch_response_bounds
 from tileq_theory.latency.birth_death import stationary
+from tileq_theory.latency.chunked import ChunkedLatency, chunked_latency, chunked_saturation_per_s
 from tileq_theory.latency.clipping import ClippedQueue, LimitChoice, TokenClipping, lognormal_clipped_moment
 from tileq_theory.latency.impatience import ImpatientQueue, fixed_patience, impatient_queue
 from tileq_theory.latency.mg1 import Mg1, SizeResponse, mg1, mg1_by_size
@@ -18,6 +19,7 @@ from tileq_theory.latency.waiting import WaitingLaw, waiting_law
 __all__ = [
     "PREDICTED_POLICIES",
     "BatchQueue",
+    "ChunkedLatency",
     "ClassLatency",
     "ClippedQueue",
     "ExponentialPrediction",
@@ -39,6 +41,8 @@ __all__ = [
     "batch_response_bounds",
     "best_threshold",
     "bounded_queue",
+    "chunked_latency",
+    "chunked_saturation_per_s",
     "erlang_b",
     "erlang_c",
     "fixed_patience",
