@@ -1,6 +1,6 @@
 """Measure the error of `tileq_theory.latency.chunked` against the simulator, and print the table of its docstring.
 
-    python tools/measure_chunked_latency.py [--replications 8] [--requests 4000]
+    python tools/measure_chunked_latency.py [--replications 8] [--requests 8000]
 
 Each point is the mean over replications with independent seeds; the first tenth of the requests is cut. The relative
 half width of the 99 % interval stands beside the error.
@@ -9,6 +9,7 @@ half width of the 99 % interval stands beside the error.
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import numpy as np
 from scipy.stats import t
@@ -42,7 +43,12 @@ LOADS = (0.3, 0.5, 0.7, 0.8, 0.9)
 SECONDS = 1e-12  # the simulator counts picoseconds
 
 
-OTHERS = (("sarathi", "spf"), ("vllm_v1", "fcfs"), ("orca", ""), ("slai", ""), ("vllm_v0", ""))
+OTHERS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("sarathi", {"order": "spf"}),
+    ("vllm_v1", {}),
+    ("orca", {"chunks": True}),
+    ("slai", {}),
+)
 
 
 def measured(
@@ -87,17 +93,17 @@ def main() -> None:
     """Print one line a point."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replications", type=int, default=8)
-    parser.add_argument("--requests", type=int, default=4000)
+    parser.add_argument("--requests", type=int, default=8000)
     asked = parser.parse_args()
     size = (asked.replications, asked.requests)
     print("errors, 99 % half widths  TTFT mean        TTFT p99         TBT mean         TBT p99")  # noqa: T201
     for case in CASES:
         for load in LOADS:
             print(f"{case:7s} {load:4.1f}      {line(case, load, policy('sarathi'), 'fcfs', *size)}", flush=True)  # noqa: T201
-    for name, order in OTHERS:
-        rule = policy(name, order=order) if order else policy(name)
+    for name, settings in OTHERS:
         for load in (0.5, 0.8):
-            row = line("even", load, rule, order or "fcfs", *size)
+            order = settings.get("order", "fcfs")
+            row = line("even", load, policy(name, **settings), order, *size)
             print(f"{name:8s} {order:4s} {load:4.1f} {row}", flush=True)  # noqa: T201
 
 
