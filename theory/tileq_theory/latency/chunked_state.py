@@ -17,6 +17,7 @@ from tileq_theory.latency.length_atoms import length_atoms
 from tileq_theory.lengths.base import LengthLaw
 
 Values = Float[np.ndarray, "value"]
+_PLACES = 24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +69,18 @@ class _Node:
         below, above = (np.asarray(self.time.tau_s(k), dtype=float) for k in (np.maximum(low, 1), low + 1))
         out: Values = np.where(n == low, below, below + (n - low) * (above - below))
         return out
+
+    def places(self) -> Values:
+        """Return places in a prompt at 24 equally likely levels, a prompt counted by its tokens; mean pairs a token."""
+        if self.time.pair_s == 0:
+            return np.array([self.pairs_per_token])
+        order = np.argsort(self.sizes)
+        size, mass = self.sizes[order], self.masses[order]
+        above = 1 - np.concatenate([[0.0], np.cumsum(mass)[:-1]])
+        passed = np.concatenate([[0.0], np.cumsum(above * np.diff(size, prepend=0.0))])  # E[min(P, h)] at each size
+        levels = (np.arange(_PLACES) + 0.5) / _PLACES * passed[-1]
+        places: Values = np.interp(levels, passed, np.concatenate([[0.0], size]))
+        return places * (self.pairs_per_token / float(places.mean()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,14 +155,18 @@ def _gaps(node: _Node, now: _Iterations, load: float, residents: float, queued: 
     number, chance = _poisson(residents)
     extra = (number + 1) * node.resident_s()
     pure = np.asarray(node.time.tau_s(number + 1)) + extra
-    full = now.mixed_s + extra - residents * node.resident_s()
+    # a prompt's chunk costs by its place in the prompt: later tokens attend to more
+    place = node.time.pair_s * now.chunk * (node.places() - node.pairs_per_token)
+    full = (now.mixed_s + extra - residents * node.resident_s() + place[:, None]).ravel()
     # the last pieces of prompts that found no queue are iterations of their own, shorter than full ones
     piece = node.masses * (now.rest_tokens > 0)
     prompts_per_s = load / (load * queued + (1 - load) * now.alone_s)
     short = (1 - load) * prompts_per_s * piece
     often = max(load - float(short @ now.last_s), 0.0) / now.mixed_s
     values = np.concatenate([pure, full, now.last_s])
-    shares = np.concatenate([(1 - load) / now.decode_s * chance, often * chance, short])
+    shares = np.concatenate(
+        [(1 - load) / now.decode_s * chance, np.tile(often / place.size * chance, place.size), short]
+    )
     return values, shares / shares.sum()
 
 
