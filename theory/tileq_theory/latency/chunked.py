@@ -17,9 +17,9 @@ tokens wait, and *decode-only* (t_d). Reconstruction, this library's own:
 What it leaves out: correlation of residents with the queue, memory limits, the cap on sequences (refused where the mean
 comes near it), and several nodes.
 
-Error against the simulator (`tools/measure_chunked_latency.py`: Sarathi-Serve first come first served, 8 replications
-of 8000 requests a point; model/simulated - 1 with the half width of the simulation's 99 % interval, in per cent; load as a
-share of the saturated rate):
+Error against the simulator (`tools/measure_chunked_latency.py`: Sarathi-Serve, first come first served, 8 replications
+of 8000 requests a point): model/simulated - 1 with the half width of the simulation's 99 % interval, in per cent; load
+as a share of the saturated rate.
 
     workload  load   TTFT mean    TTFT p99     TBT mean    TBT p99
     even      .3    -1.5 +- .7   -1.6 +- 3    +.1 +- .2    .0 +- .1     U(100, 900), geometric(100), b 512
@@ -38,10 +38,11 @@ share of the saturated rate):
               .8    -1.5 +- 10   -12 +- 21    -.2 +- 4   +2.0 +- 1.5
               .9    -8.0 +- 31   -16 +- 39    -.3 +- 7    +.2 +- 2.1
 
-Shortest prompt first: TTFT within 2 % at .5 and .8. Where it fails: at loads of .9 and above TTFT is not known better
-than the simulation's own 10 to 40 %; the p99 of TTFT errs by up to 10 % from .7 on. It is not
-for policies that serve prefills first or put decodes off: Orca with chunks and SLAI with slack limits have TTFT that is
-smaller (model +5 % at .5, +43 % at .8), mean TBT larger (-19 %, -44 %) and p99 TBT several times larger than it says.
+Shortest prompt first: mean TTFT within 2 % at .5 and .8. Where it fails: from a load of .9 on TTFT is not known better
+than the simulation's own 10 to 40 %; the p99 of TTFT is 9 to 16 % small under heavy tails at every load, and about 10 %
+large from .7 on elsewhere. It is not for policies that serve prefills first or put decodes off: under Orca with chunks
+or SLAI with slack limits TTFT is smaller (the model is 5 % above at .5, 43 % at .8), mean TBT larger (the model is 19 %
+and 44 % below) and the p99 of TBT several times what the model says.
 """
 
 from __future__ import annotations
