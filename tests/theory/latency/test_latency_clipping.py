@@ -217,3 +217,15 @@ def test_bad_numbers_are_named() -> None:
         SizingModel(-1, 0.05, 0.0005, 128, 512, 48, 128)
     with pytest.raises(InputError, match=r"outside \[0, 1\]"):
         impatient_queue(rate_per_s=0.5, service=ServiceLaw.exponential(1.0), patience=lambda u: 2 - u, horizon_s=5.0)
+
+
+def test_sizing_times_are_positive_with_prompts_beyond_the_budget() -> None:
+    """Prompts of several chunks: alone, S = tau(1) and ITL = alpha + w_d/m + nc delta/m."""
+    model = SizingModel(12, 0.05, 0.0005, 20000, 40, 16, 10)
+    point = model.at(1e-6)
+    nc = model.chunks(1)
+    assert nc > 1
+    decode = 0.05 + 0.0005 * (20000 + 41 / 2)
+    alone = 12 + decode + nc * model.token_time_ms(nc) / 40
+    assert point.itl_ms == pytest.approx(alone, rel=1e-4)
+    assert all(value >= 0 for value in (point.waiting_ms, point.prefill_ms, point.ttft_ms))

@@ -65,13 +65,14 @@ def test_nonpreemptive_shortest_first_is_cobham_with_a_class_a_size() -> None:
     "law",
     [
         stats.gamma(0.4),
+        stats.gamma(0.05),
         stats.weibull_min(0.6),
         stats.lognorm(1.2),
         stats.uniform(1, 2),
         stats.pareto(2.5),
         stats.erlang(3),
     ],
-    ids=["gamma", "weibull", "lognormal", "uniform", "pareto", "erlang"],
+    ids=["gamma", "singular", "weibull", "lognormal", "uniform", "pareto", "erlang"],
 )
 def test_moments_and_order_of_policies_for_any_law(law: stats.rv_continuous) -> None:
     built = ServiceLaw.from_distribution(law)
@@ -107,7 +108,7 @@ def test_mean_response_of_srpt_by_independent_quadrature(law: stats.rv_continuou
 
 
 def test_lengths_in_tokens_become_exact_atoms() -> None:
-    for lengths in (Uniform(10, 1600), Geometric(200), LogNormal(5.0, 1.0)):
+    for lengths in (Uniform(10, 1600), Geometric(200), LogNormal(5.0, 1.0), LogNormal(8.0, 1.6)):
         law = ServiceLaw.from_lengths(lengths, seconds_per_token=0.01, setup_s=0.2)
         assert law.mean_s == pytest.approx(0.2 + 0.01 * lengths.mean(), rel=1e-9)
         second = 0.04 + 0.004 * lengths.mean() + 1e-4 * lengths.second_moment()
@@ -204,3 +205,36 @@ def test_waiting_quantile_beyond_the_horizon_is_refused() -> None:
     assert law.quantile(0.05) == 0.0
     with pytest.raises(InputError, match="beyond the horizon"):
         law.quantile(0.99)
+
+
+def test_mixture_of_densities_and_atoms_is_one_law() -> None:
+    """Two exponentials and an atom against the same law given as one density, with the atom apart."""
+    parts = [ServiceLaw.exponential(1.0), ServiceLaw.exponential(5.0)]
+    mixed = ServiceLaw.mixture(parts, [0.6, 0.4])
+
+    class Hyper:
+        def pdf(self, x: np.ndarray) -> np.ndarray:
+            return 0.6 * np.exp(-x) + 0.08 * np.exp(-x / 5)
+
+        def sf(self, x: np.ndarray) -> np.ndarray:
+            return 0.6 * np.exp(-x) + 0.4 * np.exp(-x / 5)
+
+        def cdf(self, x: np.ndarray) -> np.ndarray:
+            return 1 - self.sf(x)
+
+        def ppf(self, q: np.ndarray) -> np.ndarray:
+            grid = np.concatenate([[0.0], np.geomspace(1e-9, 500, 4000)])
+            return np.interp(q, self.cdf(grid), grid)
+
+        def support(self) -> tuple[float, float]:
+            return 0.0, math.inf
+
+    whole = ServiceLaw.from_distribution(Hyper())
+    for policy in POLICIES:
+        one, other = (mg1(policy, rate_per_s=0.3, service=law).response_s for law in (mixed, whole))
+        assert one == pytest.approx(other, rel=1e-9)
+    with_atom = ServiceLaw.mixture([mixed, ServiceLaw.deterministic(2.0)], [0.5, 0.5])
+    assert with_atom.mean_s == pytest.approx((2.6 + 2.0) / 2)
+    assert with_atom.second_moment_s2 == pytest.approx((0.6 * 2 + 0.4 * 50 + 4.0) / 2)
+    before, after = with_atom.survival(np.array([2.0 - 1e-9, 2.0]))
+    assert before - after == pytest.approx(0.5, abs=1e-8)

@@ -148,7 +148,7 @@ def _first_edges(law: Density) -> np.ndarray:
     median = float(law.ppf(0.5))
     unit = max(median - low, 1e-300)
     quantiles = np.asarray(law.ppf(np.array([1e-9, 1e-6, 1e-3, 0.05, 0.25, 0.5, 0.75, 0.95, 0.999])), dtype=float)
-    steps = unit * 2.0 ** np.arange(-80, 1)
+    steps = _head(law, low, unit)
     if math.isfinite(high):
         back = high - max(high - median, 1e-300) * 2.0 ** np.arange(-50, 1)
         edges = np.concatenate([[low, high], low + steps, back, quantiles])
@@ -158,6 +158,14 @@ def _first_edges(law: Density) -> np.ndarray:
     keep = np.concatenate([[True], np.diff(edges) > 1e-14 * np.maximum(edges[1:], 1e-300)])
     kept: np.ndarray = edges[keep]
     return kept
+
+
+def _head(law: Density, low: float, unit: float) -> np.ndarray:
+    """Return distances unit, unit/2, ... down to where no mass is left: the density may be singular there."""
+    reach = [unit]
+    while len(reach) < 81 or (reach[-1] > 1e-290 and float(law.cdf(low + reach[-1])) > 1e-16):
+        reach.append(reach[-1] / 2)
+    return np.array(reach)
 
 
 def _tail(law: Density, low: float, unit: float) -> np.ndarray:

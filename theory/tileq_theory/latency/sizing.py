@@ -11,8 +11,9 @@ Birth-death on 0..B_max + Q with births lambda. With X = E[min(N, B_max)] and th
     W = (E[N] - X)/thr,  S = X/thr,  prefill = nc (alpha + (X - 1) delta) + w_p,  ITL = (S - prefill)/m,
     TTFT = W + prefill + ITL
 
-8192 is the token budget of an iteration (a parameter here). nc in the averages is that of B_max. TTFT and ITL rise with
-the rate, so the largest rate that meets both is found by bisection.
+8192 is the token budget of an iteration (a parameter here). nc and delta of the averages are those of the mean batch X,
+rounded up: a reading, the sources leave it open. TTFT and ITL rise with the rate, so the largest rate that meets both
+is found by bisection.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ class SizingModel:
         states = np.arange(size + 1)
         mean, batch = float(law @ states), float(law @ np.minimum(states, self.max_batch))
         carried = rate * (1 - float(law[-1]))
-        nc = self.chunks(self.max_batch)
+        nc = self.chunks(max(1, math.ceil(batch)))
         waiting, service = max(mean - batch, 0.0) / carried, batch / carried
         prefill = nc * (self.alpha_ms + (batch - 1) * self.token_time_ms(nc)) + self._prefill_work(nc)
         itl = (service - prefill) / self.output_tokens
