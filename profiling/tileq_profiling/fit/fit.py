@@ -20,7 +20,6 @@ import numpy as np
 
 from tileq_profiling.calibration.calibration import Calibration
 from tileq_profiling.fit.bands import error_band_of
-from tileq_profiling.fit.huber import spread
 from tileq_profiling.fit.identify import identified, what_is_missing
 from tileq_profiling.fit.model import held_out_predictions, iteration_time
 from tileq_profiling.fit.program import Exact, fit_exactly
@@ -154,7 +153,7 @@ def _pose(profile: Profile, rows: Rows, tiles: Iterable[int] | None) -> _Problem
 def _knee(rows: Rows, tiles: Sequence[int], active: Sequence[int]) -> float:
     """Return Huber's M from the residuals of the best tile, so that a staircase is not taken for outliers."""
     splits = splits_of(rows)
-    cells = screen(rows, [None, *tiles] if A in active else [None], splits, active, np.ones(len(rows)))
+    cells = screen(rows, [None, *tiles] if A in active else [None], splits, active)
     best = min(cells, key=lambda cell: cell.loss)
     return max(knee_of(rows, best), 1e-3)
 

@@ -6,7 +6,7 @@ __all__ = ["identified", "what_is_missing"]
 
 import numpy as np
 
-from tileq_profiling.fit.rows import A, BETA, C, E, K, NAMES, S, W, Rows
+from tileq_profiling.fit.rows import BETA, NAMES, A, C, E, K, Rows, S, W
 from tileq_profiling.profile.table import Profile
 
 _ORDER = (C, BETA, K, E, S)  # of two columns that say the same, the later one goes

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from tileq_profiling.fit.folds import folds_of
 from tileq_profiling.fit.prune import pruned
-from tileq_profiling.fit.rows import A, BETA, NAMES, W, Rows, predict
+from tileq_profiling.fit.rows import BETA, NAMES, A, Rows, W, predict
 from tileq_profiling.fit.screen import splits_of
 from tileq_theory.iteration_time import IterationTime
 

@@ -23,8 +23,8 @@ import numpy as np
 from jaxtyping import Float
 
 from tileq_profiling.fit.huber import huber, minimise
-from tileq_profiling.fit.rows import A, BETA, NAMES, W, Rows, design, predict
-from tileq_profiling.fit.screen import affine_or_tile
+from tileq_profiling.fit.rows import BETA, NAMES, A, Rows, W, design, predict
+from tileq_profiling.fit.screen import used_in
 from tileq_theory.errors import SolveError
 
 _GAP = 1e-6  # relative: below it two splits are the same fit
@@ -60,11 +60,12 @@ def fit_exactly(rows: Rows, tile: int | None, splits: Sequence[float], active: S
     """Return the least Huber loss over all `splits` (0 and every distinct token count make it global)."""
     target = rows.seconds / rows.scale
     bounds: list[tuple[float, float, Float[np.ndarray, "7"]]] = []
+    used = used_in(active, tile, 1.0)
     for split in splits:
-        used = affine_or_tile(active, tile, split)
+        solution, loss = minimise(design(rows, tile, split, used)[None], target, knee)
         theta = np.zeros(len(NAMES))
-        theta[used], loss = minimise(design(rows, tile, split, used), target, knee)
-        bounds.append((loss / len(rows), split, theta))
+        theta[used] = solution[0]
+        bounds.append((float(loss[0]) / len(rows), split, theta))
     bounds.sort(key=lambda item: (item[0], item[1]))
     best: Exact | None = None
     programs = 0
@@ -90,7 +91,7 @@ def solve_cell(
     """Return the minimiser of one tile's and one split's convex program."""
     import cvxpy as cp
 
-    used = affine_or_tile(active, tile, split)
+    used = used_in(active, tile, split)
     columns = design(rows, tile, split, used)
     size = np.maximum(np.linalg.norm(columns, axis=0), 1e-300)
     x = cp.Variable(len(used), nonneg=True)

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tileq_profiling.fit.huber import spread
-from tileq_profiling.fit.rows import A, BETA, S, W, Rows, predict
-from tileq_profiling.fit.screen import Cell, polish
+from tileq_profiling.fit.rows import BETA, A, Rows, S, W, predict
+from tileq_profiling.fit.screen import Cell, fitted
 
 
 def pruned(
@@ -24,13 +24,13 @@ def pruned(
 ) -> tuple[Cell, list[int]]:
     """Return the best cell after dropping what the data do not ask for, and the coefficients that stay."""
     kept = list(active)
-    best = polish(rows, tile, splits, kept, knee)
+    best = fitted(rows, tile, splits, kept, knee)
     while True:
         removable = [j for j in (W, BETA, S) if j in kept and _may_go(j, tile, kept)]
         trials = []
         for j in removable:
             rest = [i for i in kept if i != j]
-            trials.append((polish(rows, tile, [0.0] if j == W else splits, rest, knee), rest))
+            trials.append((fitted(rows, tile, [0.0] if j == W else splits, rest, knee), rest))
         if not trials:
             return best, kept
         cell, rest = min(trials, key=lambda trial: trial[0].loss)

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from tileq_profiling.fit.huber import minimise
+from tileq_profiling.fit.huber import huber, minimise_draws
 from tileq_profiling.fit.rows import NAMES, Rows, design, predict
-from tileq_profiling.fit.screen import affine_or_tile
-from tileq_profiling.fit.huber import huber
+from tileq_profiling.fit.screen import used_in
 
 
 def bootstrap_draws(
@@ -30,20 +29,18 @@ def bootstrap_draws(
     """
     rng = np.random.default_rng(seed)
     batches, index = np.unique(rows.group, return_inverse=True)
+    drawn = rng.multinomial(batches.size, np.full(batches.size, 1 / batches.size), size=count)
+    weights = drawn[:, index.reshape(-1)].astype(float)
     target = rows.seconds / rows.scale
-    columns = {split: design(rows, tile, split, affine_or_tile(active, tile, split)) for split in splits}
-    draws = np.zeros((count, len(NAMES)))
-    for d in range(count):
-        weight = rng.multinomial(batches.size, np.full(batches.size, 1 / batches.size))[index].astype(float)
-        best = np.inf
-        for split in splits:
-            used = affine_or_tile(active, tile, split)
-            theta = np.zeros(len(NAMES))
-            theta[used], _ = minimise(columns[split], target, knee, weight)
-            residual = (predict(rows, tile, theta) - rows.seconds) / rows.scale
-            loss = float(weight @ huber(residual, knee))
-            if loss < best:
-                best, draws[d] = loss, theta
+    used = used_in(active, tile, 1.0)
+    draws, best = np.zeros((count, len(NAMES))), np.full(count, np.inf)
+    for split in splits:
+        theta = np.zeros((count, len(NAMES)))
+        theta[:, used], _ = minimise_draws(design(rows, tile, split, used), target, knee, weights)
+        residual = np.stack([predict(rows, tile, one) - rows.seconds for one in theta]) / rows.scale
+        loss = np.sum(weights * huber(residual, knee), axis=1)
+        better = loss < best * (1 - 1e-9)
+        draws[better], best[better] = theta[better], loss[better]
     return draws
 
 

@@ -20,8 +20,8 @@ from jaxtyping import Float
 
 from tileq_profiling.fit.folds import folds_of
 from tileq_profiling.fit.huber import huber, huber_weights, spread
-from tileq_profiling.fit.rows import A, BETA, Rows, predict
-from tileq_profiling.fit.screen import Cell, polish, screen, splits_of
+from tileq_profiling.fit.rows import BETA, A, Rows, predict
+from tileq_profiling.fit.screen import Cell, fitted, screen, splits_of
 from tileq_profiling.fit.tiles import neighbours, roundest
 
 FALSE_ALARM = 0.025  # of "a tile is visible" on data without one
@@ -85,7 +85,7 @@ def choose_tile(rows: Rows, tiles: Sequence[int], active: Sequence[int], knee: f
     if sizes < _FEWEST_BATCHES:
         reason = f"{sizes} distinct batch sizes were measured; {_FEWEST_BATCHES} or more are needed to hold some out"
         best = ranked[0]
-        affine = polish(rows, None, splits_of(rows), active, knee)
+        affine = fitted(rows, None, splits_of(rows), active, knee)
         guess = best.tile_tokens if best.theta[A] > 0 and best.loss < 0.7 * affine.loss else None
         return TileVerdict("undecided", guess, 0.0, reason=reason)
     shortlist = _shortlist(rows, ranked, active, knee)
@@ -96,7 +96,7 @@ def choose_tile(rows: Rows, tiles: Sequence[int], active: Sequence[int], knee: f
 def _ranked(rows: Rows, tiles: Sequence[int], active: Sequence[int], knee: float) -> list[Cell]:
     """Return the tiles' best cells, best first: least squares, then again with the weights of the best one's residuals."""
     splits = splits_of(rows)
-    cells = screen(rows, tiles, splits, active, np.ones(len(rows)))
+    cells = screen(rows, tiles, splits, active)
     best = min(cells, key=lambda cell: cell.loss)
     residual = (predict(rows, best.tile_tokens, best.theta) - rows.seconds) / rows.scale
     cells = screen(rows, tiles, splits, active, huber_weights(residual, knee))
@@ -105,19 +105,12 @@ def _ranked(rows: Rows, tiles: Sequence[int], active: Sequence[int], knee: float
 
 def _shortlist(rows: Rows, ranked: Sequence[Cell], active: Sequence[int], knee: float) -> list[int]:
     """Return the few best tiles, the whole numbers around the best among them."""
-    splits = splits_of(rows)
     coarse = [cell.tile_tokens for cell in ranked[:_SHORTLIST] if cell.tile_tokens is not None]
     near = neighbours(rows, coarse[0])
     if len(near) > 1:
         fine = _ranked(rows, near, active, knee)
-        polished = [polish(rows, c.tile_tokens, _near(splits, c.split_tokens), active, knee) for c in fine[:3]]
-        coarse += [c.tile_tokens for c in polished if c.tile_tokens is not None]
+        coarse += [c.tile_tokens for c in fine[:3] if c.tile_tokens is not None]
     return list(dict.fromkeys(coarse))
-
-
-def _near(splits: Sequence[float], split: float) -> list[float]:
-    at = splits.index(split)
-    return list(splits[max(0, at - 2) : at + 3])
 
 
 def _held_out(
@@ -131,13 +124,11 @@ def _held_out(
         train, kept = rows.take(~test), rows.take(test)
         splits = splits_of(train)
         ranked = _ranked(train, [b for b in tiles if b < train.tokens.max()] or tiles, active, knee)
-        chosen = polish(train, ranked[0].tile_tokens, _near(splits, ranked[0].split_tokens), active, knee)
+        chosen = fitted(train, ranked[0].tile_tokens, splits, active, knee)
         out["chosen"][test] = _losses(kept, chosen, knee)
         for name in ("affine", *shortlist):
             tile = None if name == "affine" else int(name)
-            first = screen(train, [tile], splits, active, np.ones(len(train)))[0]
-            cell = polish(train, tile, _near(splits, first.split_tokens), active, knee)
-            out[name][test] = _losses(kept, cell, knee)
+            out[name][test] = _losses(kept, fitted(train, tile, splits, active, knee), knee)
     return out
 
 
