@@ -27,6 +27,8 @@ def bootstrap_draws(
 
     Whole batches are drawn, so repeated measurements of one batch stay together (the cluster bootstrap).
     """
+    if count == 0:
+        return np.zeros((0, len(NAMES)))
     rng = np.random.default_rng(seed)
     batches, index = np.unique(rows.group, return_inverse=True)
     drawn = rng.multinomial(batches.size, np.full(batches.size, 1 / batches.size), size=count)

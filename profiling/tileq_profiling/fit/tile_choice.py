@@ -27,7 +27,7 @@ from tileq_profiling.fit.tiles import neighbours, roundest
 FALSE_ALARM = 0.025  # of "a tile is visible" on data without one
 _SHORTLIST = 5
 _FOLDS = 5
-_FEWEST_BATCHES = 12  # distinct batch sizes; with fewer a held-out fold is an extrapolation
+_FEWEST_BATCHES = 10  # distinct batch sizes; with fewer a held-out fold is an extrapolation
 _RESAMPLES = 400
 
 
@@ -41,7 +41,7 @@ class TileVerdict:
         "tile": a staircase predicts held-out batches better; "none": it does not, so the model is affine; "undecided":
         too few batch sizes to hold any out.
     tile_tokens
-        b for "tile" (for "undecided", the best guess in sample); None where the model is affine.
+        b for "tile"; None where the model is affine.
     confidence
         Of the answer, in [0, 1]: 1 - p of the held-out comparison for "tile", p for "none", 0 for "undecided".
     tile_confidence
@@ -81,13 +81,13 @@ def choose_tile(rows: Rows, tiles: Sequence[int], active: Sequence[int], knee: f
     if BETA not in active or not tiles:
         reason = "the batches have one size, or none beyond one tile, so no staircase can show"
         return TileVerdict("undecided", None, 0.0, reason=reason)
-    ranked = _ranked(rows, tiles, active, knee)
     if sizes < _FEWEST_BATCHES:
-        reason = f"{sizes} distinct batch sizes were measured; {_FEWEST_BATCHES} or more are needed to hold some out"
-        best = ranked[0]
-        affine = fitted(rows, None, splits_of(rows), active, knee)
-        guess = best.tile_tokens if best.theta[A] > 0 and best.loss < 0.7 * affine.loss else None
-        return TileVerdict("undecided", guess, 0.0, reason=reason)
+        reason = (
+            f"{sizes} distinct batch sizes were measured; {_FEWEST_BATCHES} or more are needed to hold some out, so the model is "
+            "affine and no tile is claimed"
+        )
+        return TileVerdict("undecided", None, 0.0, reason=reason)
+    ranked = _ranked(rows, tiles, active, knee)
     shortlist = _shortlist(rows, ranked, active, knee)
     held = _held_out(rows, tiles, shortlist, active, knee, seed)
     return _verdict(rows, shortlist, held, seed)
