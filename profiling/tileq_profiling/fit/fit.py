@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tileq_profiling.calibration.calibration import Calibration
 from tileq_profiling.fit.bands import error_band_of
@@ -31,6 +32,7 @@ from tileq_profiling.fit.rows import A, Rows, predict
 from tileq_profiling.fit.screen import polish, screen, splits_of
 from tileq_profiling.fit.tile_choice import TileVerdict, choose_tile, knee_of
 from tileq_profiling.fit.tiles import candidate_tiles
+from tileq_profiling.profile.columns import amounts
 from tileq_profiling.profile.plausibility import unit_questions
 from tileq_profiling.profile.table import Profile
 from tileq_theory.errors import InputError, positive_int
@@ -50,6 +52,7 @@ def fit(
     bootstrap: int = 200,
     seed: int = 0,
     fill_from: IterationTime | None = None,
+    weights: ArrayLike | None = None,
 ) -> Calibration:
     """Return the calibration of a profile.
 
@@ -67,6 +70,8 @@ def fit(
     fill_from
         A model (a datasheet roofline, say) that lends the coefficients which these batches cannot tell; None: they are 0, with
         a warning.
+    weights
+        How much each row counts (any scale); None: prefill, decode and mixed rows count the same in all.
 
     Raises
     ------
@@ -81,7 +86,7 @@ def fit(
     >>> c.tile.answer, round(1e5 * c.time.token_s, 3)
     ('none', 8.0)
     """
-    rows = Rows.of(profile)
+    rows = Rows.of(profile, None if weights is None else _weights(weights, len(profile)))
     _enough(rows)
     questions = unit_questions(profile)
     problem = _pose(profile, rows, tiles)
@@ -126,6 +131,13 @@ class _Problem:
     knee: float
     notes: tuple[str, ...]
     asked: int | None  # the only tile that the caller named
+
+
+def _weights(given: ArrayLike, rows: int) -> np.ndarray:
+    weights = amounts("weights", given, rows)
+    if not (weights > 0).all():
+        raise InputError("a weight is 0; expected numbers above 0 (leave rows out with `Profile.take`)")
+    return weights
 
 
 def _enough(rows: Rows) -> None:

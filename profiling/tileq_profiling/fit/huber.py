@@ -42,9 +42,12 @@ def spread(residual: Float[np.ndarray, "row"]) -> float:
 
 
 def minimise(
-    columns: Float[np.ndarray, "problem row p"], target: Float[np.ndarray, "row"], knee: float
+    columns: Float[np.ndarray, "problem row p"],
+    target: Float[np.ndarray, "row"],
+    knee: float,
+    weight: Float[np.ndarray, "row"],
 ) -> tuple[Float[np.ndarray, "problem p"], Float[np.ndarray, "problem"]]:
-    """Return argmin over x >= 0 of sum rho(columns x - target) for each problem, and its loss."""
+    """Return argmin over x >= 0 of sum v rho(columns x - target), v the weights, for each problem, and its loss."""
     across = columns.transpose(0, 2, 1)
 
     def solve(weights: np.ndarray) -> np.ndarray:
@@ -54,7 +57,7 @@ def minimise(
     def residuals(x: np.ndarray) -> np.ndarray:
         return np.einsum("snp,sp->sn", columns, x, optimize=True) - target
 
-    return _reweight(solve, residuals, np.ones((columns.shape[0], target.size)), knee)
+    return _reweight(solve, residuals, np.broadcast_to(weight, (columns.shape[0], target.size)), knee)
 
 
 def minimise_draws(

@@ -53,7 +53,7 @@ class Exact:
 
 
 def _losses(rows: Rows, tile: int | None, theta: Float[np.ndarray, "7"], knee: float) -> float:
-    return float(np.mean(huber((predict(rows, tile, theta) - rows.seconds) / rows.scale, knee)))
+    return float(np.mean(rows.weight * huber((predict(rows, tile, theta) - rows.seconds) / rows.scale, knee)))
 
 
 def fit_exactly(rows: Rows, tile: int | None, splits: Sequence[float], active: Sequence[int], knee: float) -> Exact:
@@ -62,7 +62,7 @@ def fit_exactly(rows: Rows, tile: int | None, splits: Sequence[float], active: S
     bounds: list[tuple[float, float, Float[np.ndarray, "7"]]] = []
     used = used_in(active, tile, 1.0)
     for split in splits:
-        solution, loss = minimise(design(rows, tile, split, used)[None], target, knee)
+        solution, loss = minimise(design(rows, tile, split, used)[None], target, knee, rows.weight)
         theta = np.zeros(len(NAMES))
         theta[used] = solution[0]
         bounds.append((float(loss[0]) / len(rows), split, theta))
@@ -97,7 +97,7 @@ def solve_cell(
     x = cp.Variable(len(used), nonneg=True)
     residual = (columns / size) @ x - rows.seconds / rows.scale
     # residuals are a few hundredths: in units of the knee the solver's tolerances mean something
-    objective = cp.sum(cp.huber(residual / knee, 1.0)) / len(rows)
+    objective = cp.sum(cp.multiply(rows.weight, cp.huber(residual / knee, 1.0))) / len(rows)
     problem = cp.Problem(cp.Minimize(objective), _assignment(rows, tile, split, used, x, size))
     try:
         problem.solve(solver=cp.CLARABEL)

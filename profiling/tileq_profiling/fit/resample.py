@@ -32,7 +32,7 @@ def bootstrap_draws(
     rng = np.random.default_rng(seed)
     batches, index = np.unique(rows.group, return_inverse=True)
     drawn = rng.multinomial(batches.size, np.full(batches.size, 1 / batches.size), size=count)
-    weights = drawn[:, index.reshape(-1)].astype(float)
+    weights = drawn[:, index.reshape(-1)] * rows.weight
     target = rows.seconds / rows.scale
     used = used_in(active, tile, 1.0)
     draws, best = np.zeros((count, len(NAMES))), np.full(count, np.inf)

@@ -10,10 +10,10 @@ and a residual is (t - y)/scale: relative, with the scale close to y.
 
 from __future__ import annotations
 
-__all__ = ["NAMES", "Rows", "design", "predict"]
+__all__ = ["NAMES", "Rows", "design", "phase_weights", "predict"]
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -22,6 +22,7 @@ from tileq_profiling.profile.table import Profile
 
 NAMES = ("launch_s", "weight_floor_s", "tile_s", "token_s", "pair_s", "kv_token_s", "sequence_s")
 C, W, A, BETA, E, K, S = range(7)
+_HEAVIEST = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Rows:
         What a residual is divided by, seconds.
     group
         Number of the distinct batch a row measures: rows of one batch are held out together.
+    weight
+        How much the row's loss counts; 1 on average.
     """
 
     tokens: Float[np.ndarray, "row"]
@@ -47,15 +50,20 @@ class Rows:
     seconds: Float[np.ndarray, "row"]
     scale: Float[np.ndarray, "row"]
     group: Int[np.ndarray, "row"]
+    weight: Float[np.ndarray, "row"]
 
     @classmethod
-    def of(cls, profile: Profile) -> Rows:
-        """Return the profile's rows with their own times as scale."""
+    def of(cls, profile: Profile, weights: Float[np.ndarray, "point"] | None = None) -> Rows:
+        """Return the profile's rows with their own times as scale and the weights given (`phase_weights` by default)."""
         order = np.argsort(profile.tokens, kind="stable")
         composition = profile.compositions[order]
         _, group = np.unique(composition, axis=0, return_inverse=True)
         seconds = profile.seconds[order]
-        return cls(*composition.T.copy(), seconds, seconds, group.reshape(-1).astype(np.int64))
+        n, pairs, kv_tokens, sequences = composition.T.copy()
+        weight = (phase_weights(profile.phase) if weights is None else weights)[order]
+        return cls(
+            n, pairs, kv_tokens, sequences, seconds, seconds, group.reshape(-1).astype(np.int64), weight / weight.mean()
+        )
 
     def __len__(self) -> int:
         return int(self.tokens.size)
@@ -67,9 +75,17 @@ class Rows:
 
     def scaled_by(self, scale: Float[np.ndarray, "row"]) -> Rows:
         """Return the same rows with another scale."""
-        kept = [getattr(self, name) for name in self.__slots__]
-        kept[5] = scale
-        return Rows(*kept)
+        return replace(self, scale=scale)
+
+
+def phase_weights(phase: np.ndarray) -> Float[np.ndarray, "point"]:
+    """Return weights under which prefill, decode and mixed rows count the same in all, none more than 20 times another.
+
+    Which batches a profile holds is the measurer's choice; 70 decodes among 6000 mixed batches must not be given up.
+    """
+    names, which, count = np.unique(phase, return_inverse=True, return_counts=True)
+    share = len(phase) / (names.size * count)
+    return np.minimum(share, _HEAVIEST * share.min())[which.reshape(-1)]
 
 
 def design(

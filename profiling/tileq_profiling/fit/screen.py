@@ -65,8 +65,8 @@ def screen(
     active: Sequence[int],
     weights: Float[np.ndarray, "row"] | None = None,
 ) -> list[Cell]:
-    """Return the best cell of each tile under weighted least squares, in the order of `tiles`."""
-    own = np.ones(len(rows)) if weights is None else weights
+    """Return the best cell of each tile under least squares with further `weights`, in the order of `tiles`."""
+    own = rows.weight if weights is None else rows.weight * weights
     # a row's columns as if it lay on the floor and beyond it at once; masks choose which of them count
     full = np.column_stack([design(rows, None, 0.0, range(len(NAMES))), rows.seconds / rows.scale])
     full[:, W] = 1.0 / rows.scale
@@ -140,10 +140,10 @@ def polish(rows: Rows, tile: int | None, splits: Sequence[float], active: Sequen
     used = used_in(active, tile, 1.0)
     columns = np.stack([design(rows, tile, split, used) for split in splits])
     thetas = np.zeros((len(splits), len(NAMES)))
-    thetas[:, used], bounds = minimise(columns, target, knee)
+    thetas[:, used], bounds = minimise(columns, target, knee, rows.weight)
     best: Cell | None = None
     for theta, split in zip(thetas, splits, strict=True):
-        loss = float(np.mean(huber((predict(rows, tile, theta) - rows.seconds) / rows.scale, knee)))
+        loss = float(np.mean(rows.weight * huber((predict(rows, tile, theta) - rows.seconds) / rows.scale, knee)))
         if best is None or loss < best.loss * (1 - _ROUND_OFF):
             best = Cell(tile, split, theta, loss)
     if best is None:

@@ -29,6 +29,7 @@ _SHORTLIST = 5
 _FOLDS = 5
 _FEWEST_BATCHES = 10  # distinct batch sizes; with fewer a held-out fold is an extrapolation
 _RESAMPLES = 400
+_NEAR = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,8 @@ def _held_out(
 
 
 def _losses(rows: Rows, cell: Cell, knee: float) -> Float[np.ndarray, "row"]:
-    return huber((predict(rows, cell.tile_tokens, cell.theta) - rows.seconds) / rows.scale, knee)
+    residual = (predict(rows, cell.tile_tokens, cell.theta) - rows.seconds) / rows.scale
+    return rows.weight * huber(residual, knee)
 
 
 def _by_group(rows: Rows, losses: Float[np.ndarray, "row"]) -> Float[np.ndarray, "batch"]:
@@ -163,10 +165,9 @@ def _verdict(
 def _which(
     shortlist: Sequence[int], by_batch: dict[object, Float[np.ndarray, "batch"]], seed: int
 ) -> tuple[int, float, tuple[tuple[int, float], ...]]:
-    """Return the tile of least held-out loss (the roundest of equals), how often resamples agree, and the others."""
+    """Return the tile of least held-out loss (the roundest of its equals), how often resamples agree, and the others."""
     losses = np.stack([by_batch[b] for b in shortlist])
-    mean = losses.mean(axis=1)
-    equal = [b for b, m in zip(shortlist, mean, strict=True) if m <= mean.min() * (1 + 1e-6) + 1e-15]
+    equal = _equals(shortlist, losses)
     tile = roundest(equal)
     rng = np.random.default_rng(seed + 1)
     draws = rng.multinomial(losses.shape[1], np.full(losses.shape[1], 1 / losses.shape[1]), size=_RESAMPLES)
@@ -177,6 +178,18 @@ def _which(
         shares[names[i]] = shares.get(names[i], 0.0) + 1 / _RESAMPLES
     others = sorted(((b, s) for b, s in shares.items() if b != tile), key=lambda item: -item[1])
     return tile, shares.get(tile, 0.0), tuple(others)
+
+
+def _equals(shortlist: Sequence[int], losses: Float[np.ndarray, "tile batch"]) -> list[int]:
+    """Return the best tile and those within a tenth of it that held-out batches do not tell from it (one standard error)."""
+    at = int(np.argmin(losses.mean(axis=1)))
+    out = []
+    for b, own in zip(shortlist, losses, strict=True):
+        behind = own - losses[at]
+        error = float(np.std(behind, ddof=1)) / np.sqrt(behind.size)
+        if abs(b - shortlist[at]) <= _NEAR * shortlist[at] and float(np.mean(behind)) <= error + 1e-15:
+            out.append(b)
+    return out
 
 
 def knee_of(rows: Rows, cell: Cell) -> float:
