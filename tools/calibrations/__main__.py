@@ -2,8 +2,8 @@
 
     python tools/calibrations DATA_FOLDER [OUT_FOLDER] [NAME ...]
 
-DATA_FOLDER holds the measurements as they were published (see `sources`). The tables are coefficients and errors, never rows of
-the measurements. The same data and library versions give the same figures.
+DATA_FOLDER holds the measurements as they were published (see `sources`). The tables are coefficients and errors,
+never rows of the measurements. The same data and library versions give the same figures.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 r"""The measurements that narrow the lambda* band most.
 
-With rows x_i = gradient of t at batch i over its scale sigma t_i, the coefficients' precision is J = sum x_i x_i' (and a weak
-prior that gives unmeasured coefficients a large but finite variance). lambda* has the variance g' J^-1 g, g its gradient, and one
-more measurement x takes
+With rows x_i = gradient of t at batch i over its scale sigma t_i, the coefficients' precision is J = sum x_i x_i'
+(and a weak prior that gives unmeasured coefficients a large but finite variance). lambda* has the variance g' J^-1 g,
+g its gradient, and one more measurement x takes
 
     (g' J^-1 x)^2 / (1 + x' J^-1 x)
 
-off it (Sherman & Morrison): a c-optimal design chosen greedily, the precision updated after each choice. The D-optimal one takes
-the largest x' J^-1 x instead and serves every workload. A tile is found by other batches: those where the two leading models differ
-most (Atkinson & Fedorov's T-optimal design), just below and just above a step.
+off it (Sherman & Morrison): a c-optimal design chosen greedily, the precision updated after each choice. The
+D-optimal one takes the largest x' J^-1 x instead and serves every workload. A tile is found by other batches: those
+where the two leading models differ most (Atkinson & Fedorov's T-optimal design), just below and just above a step.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class DesignPoint:
     batch
         What to run.
     relative_band_before, relative_band_after
-        Standard deviation of lambda* over lambda* from the coefficients, before and after this measurement and those listed
-        before it (the D-optimal design gives that of the worst-known candidate's time).
+        Standard deviation of lambda* over lambda* from the coefficients, before and after this measurement and those
+        listed before it (the D-optimal design gives that of the worst-known candidate's time).
     """
 
     batch: Batch
@@ -147,7 +147,7 @@ def _row(
 
 
 def _precision(time: IterationTime, profile: Profile, noise: float) -> Float[np.ndarray, "p p"]:
-    rows = np.stack([_row(time, *composition, noise) for composition in profile.compositions.tolist()])
+    rows = np.stack([_row(time, n, a, k, m, noise) for n, a, k, m in profile.compositions.tolist()])
     # a prior so weak that any measurement of a coefficient overrules it
     typical = float(np.median(profile.seconds))
     size = np.maximum(np.array([1.0, 1.0, 1.0, *(np.max(profile.compositions, axis=0))]), 1.0)

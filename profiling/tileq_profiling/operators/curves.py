@@ -12,7 +12,6 @@ from jaxtyping import Float
 
 from tileq_theory.errors import InputError
 
-
 _CLOSE = 1.1
 
 
@@ -20,8 +19,8 @@ _CLOSE = 1.1
 class Curve:
     """Times at sizes; proportional beyond the largest.
 
-    Between two sizes at most a tenth apart the larger one's time holds: a kernel's staircase rises as soon as a tile is full,
-    so a batch just above a tread already costs the next one. Between sizes further apart it is linear.
+    Between two sizes at most a tenth apart the larger one's time holds: a kernel's staircase rises as soon as a tile
+    is full, so a batch just above a tread already costs the next one. Between sizes further apart it is linear.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["amounts", "check_batches", "counts", "seconds"]
+__all__ = ["amounts", "check_batches", "checked_seconds", "counts"]
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -34,7 +34,9 @@ def _reject(name: str, column: np.ndarray, bad: np.ndarray, expected: str) -> No
         )
 
 
-def amounts(name: str, given: ArrayLike, rows: int | None = None, *, missing: bool = False) -> Float[np.ndarray, "point"]:
+def amounts(
+    name: str, given: ArrayLike, rows: int | None = None, *, missing: bool = False
+) -> Float[np.ndarray, "point"]:
     """Return a column of finite numbers of 0 or more; NaN is let through when `missing`."""
     column = _floats(name, given, rows)
     unusable = ~np.isfinite(column) & ~(np.isnan(column) & missing)
@@ -43,7 +45,7 @@ def amounts(name: str, given: ArrayLike, rows: int | None = None, *, missing: bo
     return column
 
 
-def seconds(given: ArrayLike, rows: int) -> Float[np.ndarray, "point"]:
+def checked_seconds(given: ArrayLike, rows: int) -> Float[np.ndarray, "point"]:
     """Return a column of finite times above 0."""
     column = amounts("seconds", given, rows)
     _reject("seconds", column, column == 0, "a time above 0 s (an iteration that took no time was not measured)")

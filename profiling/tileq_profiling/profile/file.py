@@ -87,13 +87,15 @@ def _shortest(value: float) -> str:
 
 
 def load_profile(path: str | Path) -> Profile:
-    """Return the profile whose table or header is at `path`; anything wrong raises `InputError` naming file and field."""
+    """Return the profile whose table or header is at `path`; what is wrong raises `InputError` with file and field."""
     given = Path(path)
     header_path = given if given.suffix == ".json" else given.with_name(given.name + ".json")
     try:
         header = ProfileHeader.model_validate_json(header_path.read_bytes(), strict=False)
     except OSError as error:
-        raise InputError(f"{header_path}: no profile header to read ({error.strerror}); `save_profile` writes one") from None
+        raise InputError(
+            f"{header_path}: no profile header to read ({error.strerror}); `save_profile` writes one"
+        ) from None
     except ValidationError as error:
         raise InputError(f"{header_path}: {first_error(error)}") from None
     table = header_path.with_name(header.table)
@@ -103,7 +105,7 @@ def load_profile(path: str | Path) -> Profile:
         raise InputError(f"{table}: has no column {missing[0]!r}; expected {', '.join(_COLUMNS)}")
     known = {name: columns[name] for name in _COLUMNS if name in columns and name not in header.unknown}
     try:
-        return Profile.of(**known, scope=header.scope, conditions=header.conditions.conditions())  # type: ignore[arg-type]
+        return Profile.of(**known, scope=header.scope, conditions=header.conditions.conditions())
     except InputError as error:
         raise InputError(f"{table}: {error}") from None
 

@@ -1,9 +1,9 @@
 r"""Can these numbers be seconds? Implied rates against what hardware can do.
 
-No batch is faster than its datasheet roofline by much, and none that anybody serves with is a hundred times slower. Where
-the device and the model are in the catalogue the roofline is the measure; elsewhere the token rate and the time of an
-iteration are held against what any known device reaches. A factor of a thousand either way is what milliseconds taken
-for seconds look like, and the question says so.
+No batch is faster than its datasheet roofline by much, and none that anybody serves with is a hundred times slower.
+Where the device and the model are in the catalogue the roofline is the measure; elsewhere the token rate and the time
+of an iteration are held against what any known device reaches. A factor of a thousand either way is what milliseconds
+taken for seconds look like, and the question says so.
 """
 
 from __future__ import annotations

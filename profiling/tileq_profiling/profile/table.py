@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import ArrayLike
 
-from tileq_profiling.profile.columns import amounts, check_batches, counts, seconds
+from tileq_profiling.profile.columns import amounts, check_batches, checked_seconds, counts
 from tileq_profiling.profile.conditions import Conditions
 from tileq_theory.errors import InputError
 
@@ -105,7 +105,7 @@ class Profile:
         return cls(
             tokens=n,
             **filled,
-            seconds=_seconds(seconds, n.size),
+            seconds=checked_seconds(seconds, n.size),
             repeats=counts("repeats", np.ones(n.size) if repeats is None else repeats, n.size),
             prefill_tokens=prefill,
             unknown=tuple(k for k, v in given.items() if v is None),
@@ -121,9 +121,7 @@ class Profile:
         """Phase of each row: prefill, decode, mixed, or unknown where the split is not known."""
         known = ~np.isnan(self.prefill_tokens)
         p = np.where(known, self.prefill_tokens, 0.0)
-        return np.select(
-            [~known, p <= 0, p >= self.tokens], ["unknown", "decode", "prefill"], default="mixed"
-        )
+        return np.select([~known, p <= 0, p >= self.tokens], ["unknown", "decode", "prefill"], default="mixed")
 
     @property
     def compositions(self) -> Float[np.ndarray, "point 4"]:
@@ -154,11 +152,7 @@ class Profile:
         if len(scopes) > 1:
             raise InputError("profiles of whole iterations and of layer operators were given together; fit them apart")
         names = (*COMPOSITION, "seconds", "repeats", "prefill_tokens")
-        columns = {name: np.concatenate([getattr(p, name) for p in profiles]) for name in names}
+        columns: dict[str, Any] = {name: np.concatenate([getattr(p, name) for p in profiles]) for name in names}
         unknown = tuple(sorted({u for p in profiles for u in p.unknown}))
         columns.update({name: np.zeros(columns["tokens"].size) for name in unknown})
         return replace(profiles[0], **columns, unknown=unknown)
-
-
-def _seconds(given: ArrayLike, rows: int) -> Float[np.ndarray, "point"]:
-    return seconds(given, rows)

@@ -38,8 +38,14 @@ def html_report(calibration: Calibration, profile: Profile, rate: RateBand | Non
     c = calibration.conditions
     title = escape(" on ".join(x for x in (c.model, c.device) if x) or "measured profile")
     figures = [
-        (predicted_against_measured(calibration, profile), "Measured against predicted times of all fitted iterations."),
-        (residuals_by_regime(calibration, profile), "Relative residuals by the part of the iteration that takes longest."),
+        (
+            predicted_against_measured(calibration, profile),
+            "Measured against predicted times of all fitted iterations.",
+        ),
+        (
+            residuals_by_regime(calibration, profile),
+            "Relative residuals by the part of the iteration that takes longest.",
+        ),
         (staircase_plot(calibration, profile), "The linear layers: measured less attention, and the fitted model."),
     ]
     body = "\n".join(f"<figure>{svg}<figcaption>{escape(words)}</figcaption></figure>" for svg, words in figures)

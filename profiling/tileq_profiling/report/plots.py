@@ -70,7 +70,7 @@ def residuals_by_regime(calibration: Calibration, profile: Profile) -> str:
 
 
 def staircase_plot(calibration: Calibration, profile: Profile) -> str:
-    """Return what is left of the measured times for the linear layers, against the tokens, with the model's staircase, as SVG."""
+    """Return the measured times less attention and sequences against the tokens, with the model's staircase, as SVG."""
     t = calibration.time
     rest = profile.seconds - (_predicted(calibration, profile) - np.asarray(t.tau_s(profile.tokens)))
     n = np.unique(np.concatenate([np.arange(1, 513), np.geomspace(1, profile.tokens.max(), 2000).round()]))

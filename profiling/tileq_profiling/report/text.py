@@ -27,12 +27,14 @@ def text_report(calibration: Calibration, rate: RateBand | None = None) -> str:
     c = calibration.conditions
     what = ", ".join(x for x in (c.model, c.device, c.dtype, f"tp {c.tp}") if x)
     lines = [f"Calibration of {what}", f"{calibration.points} measured times ({calibration.scope})"]
-    lines += [""] + _tile(calibration) + [""] + _coefficients(calibration) + [""] + _errors(calibration)
+    lines += ["", *_tile(calibration), "", *_coefficients(calibration), "", *_errors(calibration)]
     if calibration.regions:
-        lines += ["", "Fitted without a region, tested on it", f"  {'left out':<44}{'points':>8}{'median':>9}{'bias':>9}"]
         lines += [
-            f"  {r.region[:43]:<44}{r.points:>8}{r.median_abs:>9.1%}{r.bias:>+9.1%}" for r in calibration.regions
+            "",
+            "Fitted without a region, tested on it",
+            f"  {'left out':<44}{'points':>8}{'median':>9}{'bias':>9}",
         ]
+        lines += [f"  {r.region[:43]:<44}{r.points:>8}{r.median_abs:>9.1%}{r.bias:>+9.1%}" for r in calibration.regions]
     if rate is not None:
         lines += ["", *_rate(rate)]
     for warning in calibration.warnings:
@@ -42,7 +44,9 @@ def text_report(calibration: Calibration, rate: RateBand | None = None) -> str:
 
 def _tile(calibration: Calibration) -> list[str]:
     v = calibration.tile
-    head = {"tile": f"Tile: {v.tile_tokens} tokens", "none": "Tile: none visible", "undecided": "Tile: undecided"}[v.answer]
+    head = {"tile": f"Tile: {v.tile_tokens} tokens", "none": "Tile: none visible", "undecided": "Tile: undecided"}[
+        v.answer
+    ]
     if v.answer == "tile":
         head += f" (visible: {v.confidence:.1%}; this one rather than another: {v.tile_confidence:.0%})"
     lines = [head, *textwrap.wrap(v.reason, _WIDTH, initial_indent="  ", subsequent_indent="  ")]
