@@ -49,17 +49,18 @@ class ChunkTimes:
     residual: float
 
     def profile(self, conditions: Conditions | None = None) -> Profile:
-        """Return the times as a profile; each chunk with the pairs of its mean position in the prompt."""
+        """Return the times as a profile; each chunk with the pairs of its mean position in the prompt.
+
+        Its KV reads are left unknown: the one decode step has one context, and that cannot tell k from the launch constant.
+        """
         n = self.tokens.astype(float)
         decode = self.tokens == 1
         full = np.maximum(self.prompt_tokens // self.tokens, 1)
         history = n * (full - 1) / 2  # mean over the full chunks of the tokens already cached
         pairs = np.where(decode, 0.0, n * (history + (n + 1) / 2))
-        context = self.prompt_tokens + (self.decode_steps + 1) / 2
         return Profile.of(
             tokens=n,
             pairs=pairs,
-            kv_tokens=np.where(decode, context, 0.0),
             sequences=np.ones(n.size),
             seconds=self.seconds,
             prefill_tokens=np.where(decode, 0.0, n),
