@@ -173,8 +173,8 @@ def _mistral_roofline() -> IterationTime:
     return roofline(load_gpu("rtx-6000-ada"), load_model("mistral-7b-instruct-v0.2"), dtype="fp16")
 
 
-# H100 at 4 and 8 GPUs is left out: its prompt times triple between 2048 and 4096 tokens, and no member of the family comes
-# within 20 % of them
+# Llama-2-70B on 4 and 8 H100 is left out: its prompt times triple between 2048 and 4096 tokens, and no member of the
+# family comes within 20 % of them
 SOURCES: dict[str, Source | None] = {
     "rtx-6000-ada/mistral-7b": Source(slai, _mistral_roofline),
     "rtx-4090/llama-3.1-8b": Source(rtx_4090),

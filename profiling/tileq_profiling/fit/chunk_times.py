@@ -51,7 +51,7 @@ class ChunkTimes:
     def profile(self, conditions: Conditions | None = None) -> Profile:
         """Return the times as a profile; each chunk with the pairs of its mean position in the prompt.
 
-        Its KV reads are left unknown: the one decode step has one context, and that cannot tell k from the launch constant.
+        Its KV reads are left unknown: the one context of the decode step cannot tell k from the launch constant.
         """
         n = self.tokens.astype(float)
         decode = self.tokens == 1
