@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -145,7 +146,7 @@ def test_times_scale_the_draws_rates_inversely() -> None:
 
 
 def test_the_band_of_content_keeps_its_confidence() -> None:
-    """Of 400 bands of 100 uniform ratios, those that hold less than 90 % are at most 5 %: more than 38 has chance 1e-4."""
+    """At most 5 % of bands of 100 uniform ratios hold less than 90 %: more than 38 of 400 has chance 1e-4."""
     rng = np.random.default_rng(0)
     short = 0
     for _ in range(400):
@@ -159,7 +160,7 @@ def test_the_band_of_content_keeps_its_confidence() -> None:
 
 
 def test_what_was_never_measured_is_measured_first() -> None:
-    """A profile of prefills says nothing of k: the next measurement must be one with KV reads, and narrow the band much."""
+    """A profile of prefills says nothing of k: the next measurement must read KV, and narrow the band much."""
     chunks = [Batch(c, h) for c in (1, 16, 64, 128, 200, 256, 400, 512, 700, 1024, 1500, 2048) for h in (0, 1000, 4000)]
     p = profile_of(chunks)
     c = fit(p, bootstrap=0)
@@ -173,7 +174,7 @@ def test_designed_points_narrow_the_band_more_than_random_ones(calibration: Cali
     c = fit(few, bootstrap=0)
     points = next_measurements(c, few, WORKLOAD, LIMITS, count=6)
     assert len(points) == 6
-    for a, b in zip(points, points[1:], strict=False):
+    for a, b in itertools.pairwise(points):
         assert b.relative_band_after <= a.relative_band_after <= a.relative_band_before * (1 + 1e-9)
     rng = np.random.default_rng(0)
     choices = list(batches(most_tokens=2048, kv_tokens=100_000))

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tileq_profiling.calibration.calibration import Calibration
+from tileq_profiling.calibration.records import TileVerdict
 from tileq_profiling.fit.bands import error_band_of
 from tileq_profiling.fit.identify import identified, told_as_warnings, what_is_missing
 from tileq_profiling.fit.model import held_out_predictions, iteration_time
@@ -31,7 +32,7 @@ from tileq_profiling.fit.resample import bootstrap_draws, intervals_of
 from tileq_profiling.fit.residuals import errors_by_regime
 from tileq_profiling.fit.rows import NAMES, A, Rows, predict
 from tileq_profiling.fit.screen import polish, screen, splits_of
-from tileq_profiling.fit.tile_choice import TileVerdict, choose_tile, knee_of
+from tileq_profiling.fit.tile_choice import choose_tile, knee_of
 from tileq_profiling.fit.tiles import candidate_tiles
 from tileq_profiling.profile.columns import amounts
 from tileq_profiling.profile.plausibility import unit_questions
