@@ -4,7 +4,7 @@
 
 DATA_FOLDER holds the public traces as they were published: `azure_llm_2023/AzureLLMInferenceTrace_{conv,code}.csv`,
 `slai/sharegpt_8k_filtered_stats_llama2_tokenizer.csv`, `mooncake/conversation_trace.jsonl`. The tables are fitted
-figures (15 bins of quantiles), not copies of rows. The same data give the same files, byte for byte.
+figures (15 bins of quantiles), not copies of rows. The same data give the same files, up to the last digit.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Synthetic files in every format, written from the same rows, so that one table puts all readers through one contract."""
+"""Synthetic files in every format, written from the same rows: one table puts all readers through one contract."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START = datetime(2024, 5, 10, 0, 0, 0)
 class Sample:
     """How one format writes rows, whether it keeps arrivals, and what its reader must be told."""
 
-    write: Callable[[Sequence[Row]], str]
+    write: Callable[[Sequence[Row]], str] = field(repr=False)
     arrivals: bool = True
     options: dict[str, Any] = field(default_factory=dict)
     kind: str = "csv"

@@ -66,6 +66,17 @@ class TestFile:
         refused(write('{"alpha": 1}\n{"alpha": 2}\n'), "JSON lines", "alpha", "azure-2023")
         refused(write('{"alpha": 1}'), "JSON document", "alpha")
 
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "[2025-07-18 15:32:52 TP0] Prefill batch. #new-seq: 1, #new-token: 2192, #cached-token: 35",
+            "[INFO] 12:00 start",
+            "(EngineCore_DP0 pid=7) INFO 04-22 12:53:55 [core.py:359] Iteration(15769): 0 context requests",
+        ],
+    )
+    def test_logs_are_not_taken_for_broken_json(self, line, write):
+        refused(write(f"{line}\n{line}\n"), "no known format")
+
     def test_unknown_name_has_near_matches(self, write):
         refused(write(HEAD + ROW), "azure", "did you mean", format="azur-2023")
 
@@ -107,7 +118,12 @@ class TestCsvRows:
         refused(write(HEAD + '"2023-11-16 18:17:03,5,6\n' + rows * 3 + '2023-11-16 18:17:03",5,6\n'))
 
     def test_zero_length_names_the_row_and_the_way_out(self, write):
-        refused(write(HEAD + ROW + "2023-11-16 18:17:03,5,0\n"), "row 3", "0 output tokens", "zeros='skip'")
+        path = write(HEAD + ROW + "2023-11-16 18:17:03,5,0\n")
+        refused(path, "row 3", "0 output tokens", "zeros='skip'", zeros="error")
+        assert read_trace(path).skipped == (("0 output tokens (a request that failed)", 1),)
+        lengths = "num_prefill_tokens,num_decode_tokens\n5,6\n0,6\n"
+        refused(write(lengths), "row 3", "0 prompt tokens", "zeros='skip'")
+        refused(write(HEAD + "2023-11-16 18:17:03,5,0\n"), "no usable request", "0 output tokens")
 
     def test_bad_row_far_down(self, write):
         refused(

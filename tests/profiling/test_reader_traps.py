@@ -35,9 +35,10 @@ class TestAzure:
 
     def test_zones_are_one_time_line(self, write):
         text = AZURE + "2024-05-10 00:00:00+00:00,5,1\n2024-05-10 02:00:01.5+02:00,6,1\n2024-05-10T00:00:02Z,7,1\n"
+        text += "2024-05-10 05:30:03+0530,8,1\n"
         trace = read_trace(write(text))
         assert trace.format == "azure-2024"
-        assert trace.arrival_s.tolist() == [0.0, 1.5, 2.0]
+        assert trace.arrival_s.tolist() == [0.0, 1.5, 2.0, 3.0]
 
     def test_zoned_and_naive_are_not_mixed(self, write):
         text = AZURE + "2024-05-10 00:00:00+00:00,5,1\n2024-05-10 00:00:01,6,1\n"
@@ -68,7 +69,8 @@ class TestBurstGpt:
     def test_failures_are_skipped_and_counted(self, write):
         text = (
             BURST
-            + "5,ChatGPT,472,18,490,Conversation log\n45,GPT-4,10,0,10,API log\n50.5,GPT-4,0,0,0,API log\n60,GPT-4,9,9,18,API log\n"
+            + "5,ChatGPT,472,18,490,Conversation log\n45,GPT-4,10,0,10,API log\n50.5,GPT-4,0,0,0,API log\n"
+            + "60,GPT-4,9,9,18,API log\n"
         )
         trace = read_trace(write(text))
         assert trace.prompt_tokens.tolist() == [472, 9]

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 from tileq_theory.errors import InputError, nonnegative, positive
 from tileq_theory.lengths.base import JointLaw
+from tileq_theory.lengths.copula import GaussianCopula
 from tileq_theory.lengths.independent import Independent
 from tileq_theory.lengths.parse import parse_lengths, split_outside
+
+_MOST_SHARE = 1e100  # the sum of shares must not overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,8 @@ class RequestClass:
         if not self.name.strip():
             raise InputError("a request class has an empty name; expected a name")
         object.__setattr__(self, "share", nonnegative(f"share of class {self.name!r}", self.share))
+        if self.share > _MOST_SHARE:
+            raise InputError(f"share of class {self.name!r} is {self.share:g}; expected at most {_MOST_SHARE:g}")
         for limit in ("tbt_s", "ttft_s"):
             if getattr(self, limit) is not None:
                 object.__setattr__(self, limit, positive(f"{limit} of class {self.name!r}", getattr(self, limit)))
@@ -83,8 +88,19 @@ def parse_class(text: str, default_name: str | None = None) -> RequestClass:
             f"class {given!r} is not of the form P:O, prompt and output lengths as in 512:128 or "
             "uniform(10,1600):geometric(200,512); a law's own numbers stand in brackets"
         )
-    lengths = Independent(parse_lengths(parts[0]), parse_lengths(parts[1]))
+    prompt = parse_lengths(parts[0])
+    output, _, rank = parts[1].partition("~")
+    lengths: JointLaw = Independent(prompt, parse_lengths(output))
+    if "~" in parts[1]:
+        lengths = GaussianCopula(prompt, parse_lengths(output), _correlation(rank, given))
     return RequestClass(name or default_name or body.strip(), lengths, share)
+
+
+def _correlation(text: str, given: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"class {given!r} has rank correlation {text!r}; expected a number after '~'") from None
 
 
 def _before(given: str, mark: str) -> tuple[str | None, str]:

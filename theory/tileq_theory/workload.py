@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from numpy.typing import ArrayLike
 
 from tileq_theory.arrivals.base import ArrivalProcess
 from tileq_theory.arrivals.poisson import Poisson
@@ -20,6 +19,7 @@ from tileq_theory.conventions import ChunkCounting, TokenConvention
 from tileq_theory.demand import Demand
 from tileq_theory.errors import InputError
 from tileq_theory.lengths.base import ChunkMoments, JointLaw, LengthLaw
+from tileq_theory.lengths.checks import Numbers
 from tileq_theory.lengths.joint_mixture import JointMixture
 from tileq_theory.lengths.pairs import Pairs
 from tileq_theory.provenance import Provenance
@@ -94,9 +94,9 @@ class Workload:
     @classmethod
     def from_lengths(
         cls,
-        prompts: ArrayLike,
-        outputs: ArrayLike,
-        arrivals: ArrivalProcess | ArrayLike | None = None,
+        prompts: Numbers,
+        outputs: Numbers,
+        arrivals: ArrivalProcess | Numbers | None = None,
         *,
         name: str = "",
         provenance: Provenance | None = None,

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from points import Bench, Point
+from points import Bench, Point, ratios
 
 from tileq_theory.hardware import Model, kv_capacity_tokens, load_gpu, load_model
 from tileq_theory.hardware.hf_config import model_from_config
@@ -120,23 +120,23 @@ def aiconfigurator(data: Path, gpu: str) -> tuple[list[Point], Ratios]:
     def lm_head_s(sequences: int) -> float:
         return at(gemm[65536, h], sequences) * model.vocab / 65536
 
-    ratios = linear_ratios(bench, {n: linear_s(n) for n in _GRID if n <= largest})
+    parts = linear_ratios(bench, {n: linear_s(n) for n in _GRID if n <= largest})
     room = kv_capacity_tokens(bench.gpu, model)
     points = []
     for (batch, new, past), seconds in _attention(data, gpu, "generation", model).items():
         kv_tokens = batch * (new + past)
         if kv_tokens <= room and batch <= 512:
             attention = model.layers * seconds
-            attention_ratio(ratios, "decode_attention", bench, bench.tiled.kv_token_s * kv_tokens, attention)
+            attention_ratio(parts, "decode_attention", bench, bench.tiled.kv_token_s * kv_tokens, attention)
             total = linear_s(batch) + attention + lm_head_s(batch)
             points.append(bench.point(batch, 0.0, kv_tokens, batch, total))
     for (batch, new, past), seconds in _attention(data, gpu, "context", model).items():
         tokens, pairs = batch * new, batch * new * (past + (new + 1) / 2)
         if tokens <= min(largest, room):
             attention = model.layers * seconds
-            attention_ratio(ratios, "prefill_attention", bench, bench.tiled.pair_s * pairs, attention)
+            attention_ratio(parts, "prefill_attention", bench, bench.tiled.pair_s * pairs, attention)
             points.append(bench.point(tokens, pairs, 0.0, batch, linear_s(tokens) + attention + lm_head_s(batch)))
-    return points, ratios
+    return points, parts
 
 
 # ---------------------------------------------------------------- LLMServingSim: vLLM's layers, microseconds
@@ -158,7 +158,7 @@ def llmservingsim(data: Path) -> tuple[list[Point], Ratios]:
         outside = at(dense["embedding"], n) + at(dense["final_layernorm"], n)
         return model.layers * sum(at(dense[name], n) for name in per_layer) + outside
 
-    ratios = linear_ratios(bench, {n: linear_s(n) for n in _GRID if n <= max(dense["layernorm"])})
+    parts = linear_ratios(bench, {n: linear_s(n) for n in _GRID if n <= max(dense["layernorm"])})
     room = kv_capacity_tokens(bench.gpu, model)
     points = []
     with (folder / "attention.csv").open(newline="") as lines:
@@ -172,12 +172,12 @@ def llmservingsim(data: Path) -> tuple[list[Point], Ratios]:
                 continue
             attention = model.layers * 1e-6 * float(row["time_us"])
             if chunk == 0:
-                attention_ratio(ratios, "decode_attention", bench, bench.tiled.kv_token_s * kv_tokens, attention)
+                attention_ratio(parts, "decode_attention", bench, bench.tiled.kv_token_s * kv_tokens, attention)
             if decodes == 0:
-                attention_ratio(ratios, "prefill_attention", bench, bench.tiled.pair_s * pairs, attention)
+                attention_ratio(parts, "prefill_attention", bench, bench.tiled.pair_s * pairs, attention)
             ends = at(once["lm_head"], sequences) + at(once["sampler"], sequences)
             points.append(bench.point(tokens, pairs, kv_tokens, sequences, linear_s(tokens) + attention + ends))
-    return points, ratios
+    return points, parts
 
 
 def _by_layer(file: Path, key: str) -> dict[str, dict[int, float]]:
@@ -264,17 +264,45 @@ def sarathi_prefill(data: Path) -> tuple[list[Point], Ratios]:
     return points, {}
 
 
+def slai(data: Path) -> tuple[list[Point], Ratios]:
+    """Lone 2048-token prefills of Mistral-7B on an RTX 6000 Ada in chunks, milliseconds, whole steps.
+
+    The time to first token is the sum of the chunks' times; the mean batch mixes one decode step into them, which gives
+    that step as the difference. Chunk sizes that leave a remainder are left out.
+    """
+    model, prompt = load_model("mistral-7b"), 2048
+    bench = Bench("rtx-6000-ada", "SLAI figure 5a, Mistral-7B chunked prefills, whole steps", model, "fp16")
+    points, decodes_s = [], []
+    with (data / "slai/plot1_results.csv").open(newline="") as lines:
+        for row in csv.DictReader(lines):
+            chunk, first_token_s, batch_s = (
+                int(row["chunk"]),
+                1e-3 * float(row["ttft_ms"]),
+                1e-3 * float(row["batch_ms"]),
+            )
+            if prompt % chunk == 0:
+                count = prompt // chunk
+                points.append(bench.point(chunk, prompt * (prompt + 1) / 2 / count, 0.0, 1, first_token_s / count))
+                decodes_s.append((count + 1) * batch_s - first_token_s)
+    points.append(bench.point(1, 0.0, prompt, 1, median(decodes_s)))
+    parts: Ratios = defaultdict(list)
+    for p, ratio in zip(points, ratios(points, affine=False), strict=True):
+        if p.batch[0] <= 64 or p.batch[0] >= 512:
+            parts["floor" if p.batch[0] <= 64 else "compute"].append(float(ratio))
+    return points, parts
+
+
 def everything(data: Path) -> tuple[list[Point], dict[str, list[Ratios]]]:
     """Return all points, and the part ratios of each GPU, one entry a source."""
     points: list[Point] = []
-    ratios: dict[str, list[Ratios]] = defaultdict(list)
+    measured_parts: dict[str, list[Ratios]] = defaultdict(list)
     runs = [(gpu, vidur(data, gpu)) for gpu in VIDUR_FOLDERS]
     runs += [(gpu, aiconfigurator(data, gpu)) for gpu in AICONFIGURATOR_FOLDERS]
-    runs += [("rtx-4090", llmservingsim(data)), ("a100-sxm-80gb", qwen3_4b(data))]
+    runs += [("rtx-4090", llmservingsim(data)), ("a100-sxm-80gb", qwen3_4b(data)), ("rtx-6000-ada", slai(data))]
     runs += [(gpu, splitwise(data, gpu)) for gpu in SPLITWISE_NAMES]
     runs.append(("a100-sxm-80gb", sarathi_prefill(data)))
     for gpu, (more, parts) in runs:
         points += more
         if parts:
-            ratios[load_gpu(gpu).name].append(parts)
-    return points, ratios
+            measured_parts[load_gpu(gpu).name].append(parts)
+    return points, measured_parts

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from points import REGIMES, Point
+from points import REGIMES, Point, ratios, regimes
 from sources import Ratios, everything
 
 from tileq_theory.hardware.bands import Efficiency, variant_name
@@ -25,25 +25,25 @@ def weighted_quantiles(values: Sequence[float], weights: Sequence[float], shares
     return [float(np.asarray(values)[order][i]) for i in index]
 
 
-def even_weights(points: Sequence[Point], groups: Sequence[Callable[[Point], str]]) -> list[float]:
-    """Return weights under which each group, then each subgroup of it, weighs the same."""
-    weights = np.ones(len(points))
+def even_weights(labels: Sequence[Sequence[str]]) -> list[float]:
+    """Return weights under which the labels of the first list, then those of the next within each, weigh the same."""
+    weights = np.ones(len(labels[0]))
 
     def spread(members: list[int], level: int, weight: float) -> None:
-        if level == len(groups):
+        if level == len(labels):
             weights[members] = weight / len(members)
             return
         parts: dict[str, list[int]] = defaultdict(list)
         for i in members:
-            parts[groups[level](points[i])].append(i)
+            parts[labels[level][i]].append(i)
         for part in parts.values():
             spread(part, level + 1, weight / len(parts))
 
-    spread(list(range(len(points))), 0, 1.0)
+    spread(list(range(len(weights))), 0, 1.0)
     return weights.tolist()
 
 
-def efficiencies(ratios: dict[str, list[Ratios]]) -> dict[str, dict[str, Any]]:
+def efficiencies(measured_parts: dict[str, list[Ratios]]) -> dict[str, dict[str, Any]]:
     """Return each GPU's median ratio of each part (mean over sources); a part not measured takes the others' mean."""
     measured: dict[str, dict[str, float]] = {
         gpu: {
@@ -51,14 +51,14 @@ def efficiencies(ratios: dict[str, list[Ratios]]) -> dict[str, dict[str, Any]]:
             for part in REGIMES
             if any(source.get(part) for source in sources)
         }
-        for gpu, sources in ratios.items()
+        for gpu, sources in measured_parts.items()
     }
     logs = {part: [np.log(row[part]) for row in measured.values() if part in row] for part in REGIMES}
     pooled = {part: float(np.exp(np.mean(values))) for part, values in logs.items()}
     table: dict[str, dict[str, Any]] = {}
     for gpu, row in sorted(measured.items()):
         lacking = [part for part in REGIMES if part not in row]
-        basis = "medians of kernels timed on this GPU"
+        basis = "medians of what was timed on this GPU"
         if lacking:
             basis += f"; {', '.join(lacking)} pooled from other GPUs"
         table[gpu] = {**{part: round(row.get(part, pooled[part]), 3) for part in REGIMES}, "basis": basis}
@@ -69,33 +69,31 @@ def efficiencies(ratios: dict[str, list[Ratios]]) -> dict[str, dict[str, Any]]:
 
 def band_row(points: list[Point], factors: dict[str, Efficiency], pooled: bool) -> dict[str, Any]:
     """Return the quantiles of measured / modelled for each variant, and of each regime for the tiled datasheet one."""
-    levels: list[Callable[[Point], str]] = [lambda p: p.source, lambda p: p.regime()]
-    if pooled:
-        levels.insert(0, lambda p: p.gpu)
-    weights = even_weights(points, levels)
+    parts = regimes(points)
+    labels = [[p.source for p in points], parts]
+    weights = even_weights([[p.gpu for p in points], *labels] if pooled else labels)
     row: dict[str, Any] = {}
     for affine in (False, True):
         for correct in (False, True):
-            values = [p.measured_s / p.modelled_s(affine, factors[p.gpu] if correct else None) for p in points]
+            values = ratios(points, affine, factors if correct else None).tolist()
             row[variant_name(affine=affine, corrected=correct)] = _rounded(weighted_quantiles(values, weights, _TAILS))
             if not affine:
                 key = "corrected_median" if correct else "median"
                 row[key] = _rounded(weighted_quantiles(values, weights, [0.5]))[0]
     row["points"] = len(points)
-    sources = sorted({p.source for p in points})
-    row["basis"] = f"{len(points)} iterations in 16-bit formats: " + "; ".join(sources)
-    row["regimes"] = _regimes(points)
+    row["basis"] = f"{len(points)} iterations in 16-bit formats: " + "; ".join(sorted({p.source for p in points}))
+    row["regimes"] = _regime_rows(points, parts)
     return row
 
 
-def _regimes(points: list[Point]) -> dict[str, dict[str, float]]:
+def _regime_rows(points: list[Point], parts: list[str]) -> dict[str, dict[str, float]]:
     out: dict[str, dict[str, float]] = {}
     for regime in REGIMES:
-        mine = [p for p in points if p.regime() == regime]
+        mine = [p for p, part in zip(points, parts, strict=True) if part == regime]
         if mine:
-            values = [p.measured_s / p.modelled_s(affine=False) for p in mine]
-            weights = even_weights(mine, [lambda p: p.source])
-            low, middle, high = _rounded(weighted_quantiles(values, weights, [_TAILS[0], 0.5, _TAILS[1]]))
+            weights = even_weights([[p.source for p in mine]])
+            shares = [_TAILS[0], 0.5, _TAILS[1]]
+            low, middle, high = _rounded(weighted_quantiles(ratios(mine, affine=False).tolist(), weights, shares))
             out[regime] = {"points": len(mine), "low": low, "median": middle, "high": high}
     return out
 
@@ -106,8 +104,8 @@ def _rounded(values: Sequence[float]) -> list[float]:
 
 def build(data: Path) -> dict[str, Any]:
     """Return the whole table."""
-    points, ratios = everything(data)
-    table = efficiencies(ratios)
+    points, parts = everything(data)
+    table = efficiencies(parts)
     factors = {gpu: Efficiency(**row) for gpu, row in table.items()}
     bands: dict[str, dict[str, Any]] = {}
     for group, mine in (("single", [p for p in points if p.tp == 1]), ("parallel", [p for p in points if p.tp > 1])):
@@ -123,7 +121,7 @@ HEADER = """\
 # How far measured iterations lie from datasheet rooflines: measured time / modelled time, 5 % and 95 % quantiles.
 #
 # Written by tools/error_bands from published measurements (Vidur, aiconfigurator, LLMServingSim, splitwise-sim,
-# Sarathi-Serve, llm_execution_time_predictor); only these figures ship. single: one GPU; parallel: tensor parallel.
+# Sarathi-Serve, SLAI, llm_execution_time_predictor); only these figures ship. single: one GPU; parallel: several.
 # tiled: tile of 128 tokens, the default; affine: no tile; _corrected: each part multiplied by its efficiency below.
 # Sources weigh the same within a GPU, regimes within a source; a regime is the part of the roofline that takes longest.
 """

@@ -2,7 +2,8 @@
 
 Columns TIMESTAMP, ContextTokens, GeneratedTokens. 2023 has times without a zone and 7 fractional digits, 2024 has
 times with a zone, NanoFlow writes XXX: lengths alone. Sources: Patel et al., Splitwise, ISCA 2024; Stojkovic et
-al., DynamoLLM, HPCA 2025; Zhu et al., NanoFlow, 2024.
+al., DynamoLLM, HPCA 2025; Zhu et al., NanoFlow, 2024. A row without prompt or output tokens is a request that the
+service did not serve: it is left out and counted.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def _read(source: Source, options: Options) -> Trace:
                     "first row, or a time in every row"
                 )
         rows.warnings.append(f"TIMESTAMP is {NO_TIME} in every row: lengths without arrivals; pass a rate")
-    return build_trace(source, kind, rows, options.zeros or "error")
+    return build_trace(source, kind, rows, options.zeros or "skip")
 
 
 def _reader(name: str, summary: str) -> Reader:

@@ -14,8 +14,8 @@ import numpy as np
 
 from tileq_profiling.readers.build import Rows, text_label
 from tileq_profiling.readers.source import Source
-from tileq_profiling.readers.strict_json import DuplicateKeyError, parse_json
-from tileq_profiling.readers.values import BadValueError, as_time, as_whole
+from tileq_profiling.readers.strict_json import DuplicateKeyError, parse_line
+from tileq_profiling.readers.values import MAX_TOKENS, BadValueError, as_time, as_whole
 from tileq_theory.errors import InputError
 
 _MISSING = object()
@@ -28,7 +28,7 @@ def lines(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
             if not line.strip():
                 continue
             try:
-                value = parse_json(line)
+                value = parse_line(line)
             except DuplicateKeyError as problem:
                 raise InputError(f"{source.name} line {number}: {problem}; remove one of the two") from None
             except json.JSONDecodeError as problem:
@@ -94,6 +94,8 @@ class Collector:
     def whole(self, place: int, record: dict[str, Any], key: str) -> int:
         """Return field `key` as a whole number of tokens."""
         value = record.get(key, _MISSING)
+        if type(value) is int and 0 <= value <= MAX_TOKENS:  # nearly every field of a long file
+            return value
         try:
             return as_whole(value)
         except BadValueError as problem:

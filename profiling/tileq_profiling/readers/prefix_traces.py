@@ -1,7 +1,8 @@
 """Production traces with prefix block identities: Mooncake (Kimi), Bailian (Qwen) and the offline jobs of Bailian.
 
 Mooncake counts milliseconds and blocks of 512 tokens; Bailian counts seconds and blocks of 16 tokens, and has
-conversations (parent_chat_id -1 at the root). The offline jobs have no arrivals. Sources: Qin et al., Mooncake,
+conversations (parent_chat_id -1 at the root). The offline jobs have no arrivals. Requests without tokens were not
+served: they are left out and counted. Sources: Qin et al., Mooncake,
 FAST 2025; Wang et al., KVCache in the wild, ATC 2025; Yang et al., ACDC, SOSP 2026.
 """
 
@@ -57,7 +58,7 @@ def _read_mooncake(source: Source, options: Options) -> Trace:
         blocks.add(rows, place, record)
     table = rows.rows(per_s=1e3)
     table.blocks = blocks.done()
-    return build_trace(source, "mooncake", table, options.zeros or "error")
+    return build_trace(source, "mooncake", table, options.zeros or "skip")
 
 
 def _read_bailian(source: Source, options: Options) -> Trace:
@@ -75,7 +76,7 @@ def _read_bailian(source: Source, options: Options) -> Trace:
         blocks.add(rows, place, record)
     table = rows.rows()
     table.blocks = blocks.done()
-    return build_trace(source, "bailian", table, options.zeros or "error")
+    return build_trace(source, "bailian", table, options.zeros or "skip")
 
 
 def _root(rows: Collector, place: int, record: dict[str, Any], roots: dict[Any, Any]) -> Any:
@@ -96,7 +97,7 @@ def _read_offline(source: Source, options: Options) -> Trace:
         rows.label(place, record, "type")
     table: Rows = rows.rows()
     table.warnings.append("an offline job: all requests were submitted at once, there are no arrivals; pass a rate")
-    return build_trace(source, "bailian-offline", table, options.zeros or "error")
+    return build_trace(source, "bailian-offline", table, options.zeros or "skip")
 
 
 def _keys(source: Source, needed: set[str], absent: set[str], score: float) -> float:

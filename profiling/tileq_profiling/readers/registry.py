@@ -1,4 +1,8 @@
-"""All readers: one line each. A format is chosen by its content; the file's name is never looked at."""
+"""All readers: one line each. A format is chosen by its content; the file's name is never looked at.
+
+To add a format: a module that defines `READERS` (see `base.Reader`; `base.csv_reader` is enough for most CSV files)
+and a line in `READERS` below. The highest score of `sniff` wins, so more specific evidence should score higher.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +81,8 @@ def read_trace(
         Name in `reader_names()`; chosen by looking at the content when None.
     zeros
         'skip' leaves out and counts rows with 0 prompt or output tokens, 'error' refuses them; None leaves it to
-        the format (failures of a recorded run are skipped, a zero in a workload file is refused).
+        the format: recordings (production traces, benchmark runs) skip them as requests that were not served,
+        files that define a workload (Vidur lengths, splitwise-sim, LLMServingSim, any CSV) refuse them.
     run
         Which run, from 1, of a file that holds several.
     count_tokens
@@ -116,6 +121,7 @@ def _choose(source: Source, name: str | None) -> Reader:
     best = max(score for score, _ in scores)
     if best <= 0:
         raise InputError(
-            f"{source.name} is of no known format: {source.shape}; known formats: {', '.join(reader_names())}"
+            f"{source.name} is of no known format: {source.shape}; known formats: {', '.join(reader_names())}; or name "
+            "CSV columns prompt_tokens, output_tokens, arrival_s"
         )
     return next(reader for score, reader in scores if score == best)

@@ -8,6 +8,7 @@ import csv
 import gzip
 import io
 import json
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from tileq_theory.errors import InputError
 _HEAD_BYTES = 1 << 16
 _SCAN_BYTES = 1 << 22
 _GZIP = b"\x1f\x8b"
+_JSON_START = re.compile(rb'\{|\[(?!\d+-)\s*(?:[\[{"\]\-0-9]|true|false|null|NaN|Infinity|$)')
 _BINARY = {
     b"PK\x03\x04": "a zip archive; unpack it first",
     b"PAR1": "a Parquet file; write it as CSV",
@@ -111,8 +113,8 @@ class Source:
 
     @cached_property
     def is_json(self) -> bool:
-        """Whether the first character opens a JSON object or array."""
-        return self.head.lstrip()[:1] in (b"{", b"[")
+        """Whether the text opens a JSON object or array; a log line like `[2025-07-18 15:32:52 TP0]` does not."""
+        return _JSON_START.match(self.head.lstrip()) is not None
 
     @cached_property
     def header(self) -> Header | None:

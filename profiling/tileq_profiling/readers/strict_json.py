@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DuplicateKeyError", "parse_json"]
+__all__ = ["DuplicateKeyError", "parse_json", "parse_line"]
 
 import json
 from typing import Any
@@ -26,8 +26,21 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 # One decoder for all lines: json.loads would build one per call. Bare NaN and Infinity are read as floats (SGLang
 # writes Infinity for an unlimited request rate) and refused where a number is taken from them.
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+_PLAIN = json.JSONDecoder()
 
 
 def parse_json(text: str) -> Any:
     """Return the JSON value of `text`; raise `DuplicateKeyError` or `json.JSONDecodeError` (both `ValueError`)."""
+    return _DECODER.decode(text)
+
+
+def parse_line(text: str) -> Any:
+    """Return the same as `parse_json`, faster for a flat object.
+
+    Every pair has a colon, so an object with as many keys as the text has colons repeats none.
+    """
+    text = text.strip(" \t\r\n")
+    value, end = _PLAIN.raw_decode(text)
+    if end == len(text) and type(value) is dict and text.count(":") == len(value):
+        return value
     return _DECODER.decode(text)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 __all__ = ["Label", "PrefixBlocks", "Trace"]
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -202,7 +201,8 @@ class Trace:
             f"{self.source}: {self.count} requests, prompt mean {self.prompt_tokens.mean():.0f}, "
             f"output mean {self.output_tokens.mean():.0f} tokens"
         )
+        if self.arrival_s is None:
+            return f"{line}, no arrivals"
         rate, cv = self.rate_per_s, self.interarrival_cv
-        if rate is None or cv is None or not math.isfinite(rate):
-            return f"{line}, no arrivals" if self.arrival_s is None else line
-        return f"{line}, {rate:.3g}/s, inter-arrival CV {cv:.3g}"
+        line += "" if rate is None else f", {rate:.3g}/s"
+        return line if cv is None else f"{line}, inter-arrival CV {cv:.3g}"

@@ -13,7 +13,7 @@ from typing import Any
 MAX_TOKENS = 10**9
 MAX_TIME = 1 << 63
 
-WHOLE = f"expected a whole number of tokens, at most {MAX_TOKENS}"
+WHOLE = f"expected a whole number of 1 or more (at most {MAX_TOKENS})"
 TIME = "expected a finite number that is 0 or more"
 _DECIMAL = re.compile(r"-?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?")
 

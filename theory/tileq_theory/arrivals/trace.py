@@ -9,11 +9,10 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
 from tileq_theory.arrivals.base import ArrivalProcess
 from tileq_theory.errors import InputError, positive
-from tileq_theory.lengths.checks import vector
+from tileq_theory.lengths.checks import Numbers, vector
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
@@ -43,7 +42,7 @@ class TraceArrivals(ArrivalProcess):
     offsets_s: Float[np.ndarray, "arrival"]
     beyond: Literal["loop", "resample"]
 
-    def __init__(self, times: ArrayLike, beyond: Literal["loop", "resample"] = "loop") -> None:
+    def __init__(self, times: Numbers, beyond: Literal["loop", "resample"] = "loop") -> None:
         at = vector("arrival times", times)
         if at.size < 2:
             raise InputError("one arrival time was given; expected at least 2, so that there is a gap")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["looks_like_path", "read_json_object", "read_toml_or_json"]
+__all__ = ["is_there", "looks_like_path", "read_json_object", "read_toml_or_json", "user_path"]
 
 import json
 import tomllib
@@ -16,16 +16,34 @@ _LARGEST_BYTES = 10_000_000  # a configuration is a few kB; more is the wrong fi
 
 def looks_like_path(text: str) -> bool:
     """Return whether `text` names a file or folder rather than a catalogue entry."""
-    path = Path(text).expanduser()
-    return path.suffix.lower() in {".json", ".toml"} or text.startswith((".", "/", "~")) or path.exists()
+    if not text.strip():
+        return False
+    return text.lower().endswith((".json", ".toml")) or text.startswith((".", "/", "~")) or is_there(user_path(text))
+
+
+def user_path(text: str) -> Path:
+    """Return the path with a leading ~ replaced by the home folder, if there is one."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # ~name of a user who does not exist
+        return Path(text)
+
+
+def is_there(path: Path) -> bool:
+    """Return whether a file or folder of that name exists; a name that no file can have (too long) does not."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def read_toml_or_json(path: Path) -> dict[str, Any]:
     """Return the object in a .toml or .json file; anything else raises `InputError` naming the file."""
     if path.suffix.lower() == ".toml":
+        text = _text(path)
         try:
-            return tomllib.loads(_text(path))
-        except tomllib.TOMLDecodeError as error:
+            return tomllib.loads(text)
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: not valid TOML: {error}") from None
     return read_json_object(path)
 
@@ -44,9 +62,12 @@ def read_json_object(path: Path) -> dict[str, Any]:
     def constant(name: str) -> NoReturn:
         raise InputError(f"{path}: holds {name}, which JSON does not have; expected finite numbers")
 
+    text = _text(path)
     try:
-        document = json.loads(_text(path), object_pairs_hook=once, parse_constant=constant)
-    except (json.JSONDecodeError, RecursionError) as error:
+        document = json.loads(text, object_pairs_hook=once, parse_constant=constant)
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:  # ValueError: malformed, or a number of thousands of digits
         raise InputError(f"{path}: not valid JSON: {error}") from None
     if not isinstance(document, dict):
         raise InputError(f"{path}: holds a JSON {type(document).__name__}; expected an object")
@@ -54,9 +75,9 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def _text(path: Path) -> str:
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; expected a file")
     try:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; expected a file")
         if path.stat().st_size > _LARGEST_BYTES:
             raise InputError(f"{path} has {path.stat().st_size} bytes; expected a configuration file of a few kB")
         return path.read_text(encoding="utf-8-sig")
@@ -66,3 +87,7 @@ def _text(path: Path) -> str:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: not a text file in UTF-8") from None
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path!r} is not a path: {error}") from None

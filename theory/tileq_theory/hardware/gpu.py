@@ -38,7 +38,7 @@ class Gpu:
     sources
         Fact name -> where it came from.
     unverified
-        Names of the facts that were taken from memory and not confirmed by a second source.
+        Names of the facts that no second source confirms.
     provenance
         Where the whole row came from.
 

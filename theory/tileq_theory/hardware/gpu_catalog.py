@@ -9,11 +9,10 @@ import tomllib
 from functools import cache
 from importlib.resources import files
 from os import PathLike, fspath
-from pathlib import Path
 from typing import Any
 
 from tileq_theory.errors import InputError, near_matches
-from tileq_theory.hardware.files import looks_like_path
+from tileq_theory.hardware.files import looks_like_path, user_path
 from tileq_theory.hardware.gpu import COMPUTE_FORMATS, Gpu
 from tileq_theory.hardware.gpu_file import read_gpu_file
 from tileq_theory.provenance import Provenance
@@ -26,6 +25,7 @@ _SCALED = {
     "memory_mib": ("memory_bytes", float(2**20)),
     "bandwidth_gb_s": ("bandwidth_bytes_per_s", 1e9),
 }
+_NOT_IN_ANY_FORMULA = ("l2_mb", "tdp_w", "measured_bf16_tflops")
 _BRANDS = re.compile(r"\b(nvidia|amd|geforce|tesla|instinct)\b")
 
 
@@ -53,8 +53,9 @@ def _gpu(slug: str) -> Gpu:
     scaled = {name: facts[key]["value"] * unit for key, (name, unit) in _SCALED.items() if key in facts}
     unverified = tuple(name for name, fact in facts.items() if not fact["checked"])
     notes = [row["note"]] if "note" in row else []
-    if unverified:
-        notes.append(f"from memory, not confirmed by a second source: {', '.join(unverified)}")
+    doubtful = [name for name in unverified if name not in _NOT_IN_ANY_FORMULA]
+    if doubtful:
+        notes.append(f"not confirmed by a second source: {', '.join(doubtful)}")
     return Gpu(
         name=slug,
         arch=row["arch"],
@@ -91,5 +92,5 @@ def load_gpu(name_or_path: str | PathLike[str]) -> Gpu:
     if slug is not None and not isinstance(name_or_path, PathLike):
         return _gpu(slug)
     if isinstance(name_or_path, PathLike) or looks_like_path(text):
-        return read_gpu_file(Path(text).expanduser())
+        return read_gpu_file(user_path(text))
     raise InputError(f"GPU {text!r} is not in the catalogue; {near_matches('GPUs', text, gpu_names())}")

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from tileq_theory.errors import InputError
-from tileq_theory.hardware.files import read_json_object
+from tileq_theory.hardware.files import is_there, read_json_object
 from tileq_theory.hardware.hf_families import FAMILIES, Family
 from tileq_theory.hardware.model import Model
 from tileq_theory.provenance import Provenance
 
+_LARGEST = 10**9  # no size of a model comes near; a larger number is a corrupt file
+_MOST_LAYERS = 10_000
 _NESTED = ("text_config", "llm_config", "language_config")
 
 
@@ -36,8 +38,9 @@ class _Facts:
             if default is None:
                 raise InputError(f"{self.where}: key {key!r} is missing; expected a whole number of {least} or more")
             return default
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value) or value < least:
-            raise InputError(f"{self.where}: {key} is {value!r}; expected a whole number of {least} or more")
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not least <= value <= _LARGEST or value != int(value):
+            raise InputError(f"{self.where}: {key} is {value!r}; expected a whole number from {least} to {_LARGEST}")
         return int(value)
 
     def flag(self, key: str, default: bool) -> bool:
@@ -60,7 +63,7 @@ class _Facts:
 def read_config(path: Path) -> Model:
     """Return the model of a config.json, or of the folder that holds one."""
     file = path
-    if path.is_dir():
+    if is_there(path) and path.is_dir():
         file = path / "config.json"
         if not file.is_file():
             raise InputError(
@@ -92,6 +95,8 @@ def model_from_config(config: dict[str, Any], *, where: str = "config.json", nam
     if isinstance(quantised, dict):
         notes.append(f"the checkpoint is quantised ({quantised.get('quant_method', 'unknown')}): choose dtype to match")
     layers = facts.count("num_hidden_layers")
+    if layers > _MOST_LAYERS:
+        raise InputError(f"{where}: num_hidden_layers is {layers}; expected at most {_MOST_LAYERS}")
     heads = facts.count("num_attention_heads")
     return Model(
         name=name,

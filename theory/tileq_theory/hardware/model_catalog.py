@@ -9,11 +9,10 @@ import tomllib
 from functools import cache
 from importlib.resources import files
 from os import PathLike, fspath
-from pathlib import Path
 from typing import Any
 
 from tileq_theory.errors import InputError, near_matches
-from tileq_theory.hardware.files import looks_like_path
+from tileq_theory.hardware.files import is_there, looks_like_path, user_path
 from tileq_theory.hardware.hf_config import read_config
 from tileq_theory.hardware.model import Model
 from tileq_theory.provenance import Provenance
@@ -73,7 +72,7 @@ def load_model(name_or_path: str | PathLike[str]) -> Model:
     if slug is not None and not isinstance(name_or_path, PathLike) and not _is_local(text):
         return _model(slug)
     if isinstance(name_or_path, PathLike) or looks_like_path(text):
-        return read_config(Path(text).expanduser())
+        return read_config(user_path(text))
     raise InputError(
         f"model {text!r} is not in the catalogue and no file of that name exists; "
         f"{near_matches('models', text.rsplit('/', 1)[-1], model_names())}"
@@ -82,5 +81,5 @@ def load_model(name_or_path: str | PathLike[str]) -> Model:
 
 def _is_local(text: str) -> bool:
     """Return whether `text` is a path to a file, or to a folder that holds a config.json."""
-    path = Path(text).expanduser()
-    return text.startswith((".", "/", "~")) or path.is_file() or (path / "config.json").is_file()
+    path = user_path(text)
+    return text.startswith((".", "/", "~")) or (is_there(path) and (path.is_file() or (path / "config.json").is_file()))

@@ -72,7 +72,7 @@ def roofline(
     corrected
         False: what the datasheet says, which is optimistic; the error band tells by how much. True: each part
         multiplied by the median of measured / datasheet time on this GPU (pooled where none was measured), which lies
-        in the middle of the measurements.
+        in the middle of what was measured on one GPU; several GPUs were slower still, as their band says.
 
     Returns
     -------

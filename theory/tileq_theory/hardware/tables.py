@@ -4,8 +4,6 @@ from __future__ import annotations
 
 __all__ = ["catalog_rows"]
 
-from typing import Literal
-
 from tileq_theory.errors import InputError
 from tileq_theory.hardware.gpu import COMPUTE_FORMATS, Gpu
 from tileq_theory.hardware.gpu_catalog import gpu_names, load_gpu
@@ -13,8 +11,8 @@ from tileq_theory.hardware.model import Model
 from tileq_theory.hardware.model_catalog import load_model, model_names
 
 
-def catalog_rows(kind: Literal["gpus", "models"]) -> list[dict[str, object]]:
-    """Return one row a GPU or a model, the same keys in every row, sorted by name.
+def catalog_rows(kind: str) -> list[dict[str, object]]:
+    """Return one row a GPU (`kind` "gpus") or a model ("models"), the same keys in every row, sorted by name.
 
     Examples
     --------

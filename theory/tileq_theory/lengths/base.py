@@ -28,6 +28,7 @@ from jaxtyping import Float, Int
 from tileq_theory.conventions import ChunkCounting, TokenConvention
 from tileq_theory.demand import Demand
 from tileq_theory.errors import InputError, positive_int
+from tileq_theory.lengths.checks import chunk_size
 
 
 class LengthLaw(ABC):
@@ -80,11 +81,11 @@ class LengthLaw(ABC):
 
     def chunks(self, chunk_tokens: int) -> float:
         """Return E[ceil(X/s)], the mean number of chunks of at most s tokens."""
-        return self.tail_sums(positive_int("chunk_tokens", chunk_tokens))[0]
+        return self.tail_sums(chunk_size(chunk_tokens))[0]
 
     def chunk_memory(self, chunk_tokens: int) -> float:
         """Return E[s + 2s + ... + X] = E[s m (m - 1)/2 + X], m = ceil(X/s)."""
-        step = positive_int("chunk_tokens", chunk_tokens)
+        step = chunk_size(chunk_tokens)
         return step * self.tail_sums(step)[1] + self.mean()
 
     def least_memory(self, chunk_tokens: int) -> float:
@@ -217,7 +218,7 @@ class JointLaw(ABC):
     ) -> ChunkMoments:
         """Return g and u at every chunk size of an array; what does not depend on the chunk is computed once."""
         decode, kv_read = self._decode_moments(convention)
-        sizes = [positive_int("chunk_tokens", int(s)) for s in chunk_tokens]
+        sizes = [chunk_size(int(s)) for s in chunk_tokens]
         law, mean = self.prompt_law, self.prompt_law.mean()
         if counting == "whole":
             tails = [law.tail_sums(s) for s in sizes]

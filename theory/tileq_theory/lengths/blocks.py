@@ -19,9 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from tileq_theory.errors import positive_int
 from tileq_theory.lengths.base import LengthLaw
-from tileq_theory.lengths.checks import weighted_sum
+from tileq_theory.lengths.checks import chunk_size, weighted_sum
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +123,7 @@ class BlockLaw(LengthLaw):
 
     def chunk_memory(self, chunk_tokens: int) -> float:
         """Return E[s + 2s + ... + X]."""
-        step = positive_int("chunk_tokens", chunk_tokens)
+        step = chunk_size(chunk_tokens)
         return step * self.blocks.chunk_moments(step)[1] + self.mean()
 
     def tail_sums(self, step: int, first: int = 0, last: float = math.inf) -> tuple[float, float]:

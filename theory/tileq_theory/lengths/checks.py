@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
-__all__ = ["shares_of", "weighted_sum", "weights_of", "whole_numbers"]
+__all__ = [
+    "LARGEST_TOKENS",
+    "Numbers",
+    "chunk_size",
+    "shares_of",
+    "token_count",
+    "vector",
+    "weighted_sum",
+    "weights_of",
+    "whole_numbers",
+]
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
-from tileq_theory.errors import InputError
+from tileq_theory.errors import InputError, positive_int
+
+Numbers: TypeAlias = ArrayLike | Sequence[Any]  # tuples too, which numpy's own alias leaves out at run time
 
 LARGEST_TOKENS = 2**52  # beyond it a float no longer holds every whole number
 _FSUM_SIZE = 256
 
 
-def vector(name: str, values: ArrayLike) -> Float[np.ndarray, "row"]:
+def token_count(name: str, value: float) -> int:
+    """Return `value` as an int if it is a whole number from 1 to 2^52, else raise `InputError` naming it."""
+    count = positive_int(name, value)
+    if count > LARGEST_TOKENS:
+        raise InputError(f"{name} is {value!r}; expected at most 2^52 tokens")
+    return count
+
+
+def chunk_size(chunk_tokens: int) -> int:
+    """Return a chunk size that 64-bit numbers hold; beyond 2^52 tokens every prompt is one chunk anyway."""
+    return min(positive_int("chunk_tokens", chunk_tokens), LARGEST_TOKENS)
+
+
+def vector(name: str, values: Numbers) -> Float[np.ndarray, "row"]:
     """Return `values` as a non-empty 1-D float array of finite numbers, else raise `InputError` naming the row."""
     try:
         array = np.asarray(values, dtype=float)
@@ -32,7 +58,7 @@ def vector(name: str, values: ArrayLike) -> Float[np.ndarray, "row"]:
     return array
 
 
-def whole_numbers(name: str, values: ArrayLike, least: int = 1) -> Int[np.ndarray, "row"]:
+def whole_numbers(name: str, values: Numbers, least: int = 1) -> Int[np.ndarray, "row"]:
     """Return `values` as int64 if all are whole and at least `least`, else raise `InputError` naming the row."""
     array = vector(name, values)
     bad = (array < least) | (array != np.floor(array)) | (array > LARGEST_TOKENS)
@@ -42,7 +68,7 @@ def whole_numbers(name: str, values: ArrayLike, least: int = 1) -> Int[np.ndarra
     return array.astype(np.int64)
 
 
-def weights_of(name: str, weights: ArrayLike | None, size: int) -> Float[np.ndarray, "row"]:
+def weights_of(name: str, weights: Numbers | None, size: int) -> Float[np.ndarray, "row"]:
     """Return `weights` scaled to sum 1 (equal ones for None); all 0 or more, not all 0, `size` of them."""
     if weights is None:
         return np.full(size, 1.0 / size)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from tileq_theory.errors import InputError, positive_int
+from tileq_theory.errors import InputError
 from tileq_theory.lengths.base import LengthLaw
+from tileq_theory.lengths.checks import token_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,9 @@ class Clipped(LengthLaw):
     high: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "low", positive_int("low", self.low))
+        object.__setattr__(self, "low", token_count("low", self.low))
         if self.high is not None:
-            object.__setattr__(self, "high", positive_int("high", self.high))
+            object.__setattr__(self, "high", token_count("high", self.high))
             if self.high < self.low:
                 raise InputError(f"clipping range is {self.low}..{self.high}; expected low <= high")
 
@@ -56,6 +57,11 @@ class Clipped(LengthLaw):
     def longest(self) -> float:
         """The law's own longest length, within the range."""
         return max(float(self.low), min(self._top, self.law.longest))
+
+    @property
+    def shortest(self) -> float:
+        """The law's own shortest length, within the range."""
+        return max(float(self.low), min(self._top, self.law.shortest))
 
     def survival(self, tokens: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
         """Return P(X > k) at each k."""

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from numpy.typing import ArrayLike
 
 from tileq_theory.lengths.blocks import BlockLaw, UniformBlocks
-from tileq_theory.lengths.checks import weights_of, whole_numbers
+from tileq_theory.lengths.checks import Numbers, weights_of, whole_numbers
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
@@ -41,11 +40,14 @@ class Empirical(BlockLaw):
     values: Int[np.ndarray, "value"]
     probabilities: Float[np.ndarray, "value"]
 
-    def __init__(self, values: ArrayLike, weights: ArrayLike | None = None) -> None:
+    def __init__(self, values: Numbers, weights: Numbers | None = None) -> None:
         rows = whole_numbers("values", values)
-        share = weights_of("weights", weights, rows.size)
-        unique, at = np.unique(rows, return_inverse=True)
-        counts = np.bincount(at, None if weights is None else share, unique.size)
+        share = None if weights is None else weights_of("weights", weights, rows.size)
+        if rows.max() < 8 * rows.size + 4096:  # counting needs no sort
+            unique, at = np.arange(int(rows.max()) + 1), rows
+        else:
+            unique, at = np.unique(rows, return_inverse=True)
+        counts = np.bincount(at, share, unique.size)
         keep = counts > 0
         object.__setattr__(self, "values", unique[keep])
         object.__setattr__(self, "probabilities", counts[keep] / counts.sum())

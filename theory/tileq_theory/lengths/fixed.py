@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tileq_theory.errors import positive_int
 from tileq_theory.lengths.blocks import BlockLaw, UniformBlocks
+from tileq_theory.lengths.checks import token_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Fixed(BlockLaw):
     tokens: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tokens", positive_int("tokens", self.tokens))
+        object.__setattr__(self, "tokens", token_count("tokens", self.tokens))
 
     @property
     def blocks(self) -> UniformBlocks:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from tileq_theory.errors import InputError, finite, positive, positive_int
+from tileq_theory.errors import InputError, finite, positive
 from tileq_theory.lengths.base import LengthLaw
-from tileq_theory.lengths.checks import LARGEST_TOKENS
+from tileq_theory.lengths.checks import LARGEST_TOKENS, token_count
 
 _CERTAIN = -1500.0  # exp of it is 0: X = 1 for sure
 
@@ -77,8 +77,9 @@ class Geometric(LengthLaw):
         self._set(math.log1p(-success) if success < 1 else _CERTAIN, cap)
 
     def _set(self, log_q: float, cap: int | None) -> None:
+        limit = None if cap is None else token_count("cap", cap)
         object.__setattr__(self, "log_q", max(log_q, _CERTAIN))
-        object.__setattr__(self, "cap", None if cap is None else positive_int("cap", cap))
+        object.__setattr__(self, "cap", 1 if log_q <= _CERTAIN else limit)
 
     @classmethod
     def floor_exponential(cls, mean: float, cap: int | None = None) -> Geometric:
@@ -91,6 +92,11 @@ class Geometric(LengthLaw):
     def longest(self) -> float:
         """The cap, or inf."""
         return math.inf if self.cap is None else float(self.cap)
+
+    @property
+    def shortest(self) -> float:
+        """1."""
+        return 1.0
 
     def survival(self, tokens: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
         """Return P(X > k) at each k."""

@@ -11,9 +11,9 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float, Int
 
-from tileq_theory.errors import InputError, finite, nonnegative, positive, positive_int
+from tileq_theory.errors import InputError, finite, nonnegative, positive
 from tileq_theory.lengths.base import LengthLaw
-from tileq_theory.lengths.checks import LARGEST_TOKENS
+from tileq_theory.lengths.checks import LARGEST_TOKENS, token_count
 
 _DIRECT = 2**15  # terms summed one by one; beyond them Euler-Maclaurin
 _REACH = 9.0  # standard deviations; the normal tail beyond is 1e-19
@@ -56,9 +56,9 @@ class LogNormal(LengthLaw):
     def __post_init__(self) -> None:
         object.__setattr__(self, "mu", finite("mu", self.mu))
         object.__setattr__(self, "sigma", nonnegative("sigma", self.sigma))
-        object.__setattr__(self, "low", positive_int("low", self.low))
+        object.__setattr__(self, "low", token_count("low", self.low))
         if self.high is not None:
-            object.__setattr__(self, "high", positive_int("high", self.high))
+            object.__setattr__(self, "high", token_count("high", self.high))
             if self.high < self.low:
                 raise InputError(f"lognormal range is {self.low}..{self.high}; expected low <= high")
         elif self.mu + self.sigma**2 > 80 or self.mu > 34:
@@ -92,6 +92,11 @@ class LogNormal(LengthLaw):
             return max(float(self.low), min(top, math.floor(math.exp(min(self.mu, 700.0)) + 0.5)))
         return top
 
+    @property
+    def shortest(self) -> float:
+        """`low`, which the normal's endless tail reaches with some probability; the one length when sigma is 0."""
+        return self.longest if self.sigma == 0 else float(self.low)
+
     def survival(self, tokens: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
         """Return P(X > k) at each k."""
         k = np.maximum(np.floor(tokens), 0.0)
@@ -109,7 +114,7 @@ class LogNormal(LengthLaw):
         from scipy.special import ndtr
 
         if self.sigma == 0:
-            return np.asarray((math.log1p(0) + self.mu >= np.log(tokens)).astype(float))
+            return np.asarray((self.mu >= np.log(tokens)).astype(float))
         return np.asarray(ndtr((self.mu - np.log(tokens)) / self.sigma))
 
     def quantile(self, probability: Float[np.ndarray, "p"]) -> Float[np.ndarray, "p"]:
@@ -149,7 +154,7 @@ def _lognormal_sums(law: LogNormal, step: int, first: int, last: float) -> tuple
     lowest = max(float(law.low), math.floor(math.exp(law.mu - _REACH * law.sigma)))
     # the second moment lives 2 sigma higher in the normal's scale
     reach = law.mu + (_REACH + 2 * law.sigma) * law.sigma
-    highest = min(law.longest, math.ceil(math.exp(min(reach, 700.0))))
+    highest = max(float(law.low), min(law.longest, math.ceil(math.exp(min(reach, 700.0)))))
     stop = min(last, math.ceil(highest / step))
     start = min(max(first, math.ceil(lowest / step)), stop)
     middle = min(start + _DIRECT, stop)

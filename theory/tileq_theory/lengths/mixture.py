@@ -107,6 +107,11 @@ class MixtureLaw(LengthLaw):
         """The longest of the laws' longest lengths."""
         return max(law.longest for law in self.laws)
 
+    @property
+    def shortest(self) -> float:
+        """The shortest of the laws' shortest lengths."""
+        return min(law.shortest for law in self.laws)
+
     def quantile(self, probability: Float[np.ndarray, "p"]) -> Float[np.ndarray, "p"]:
         """Return the smallest k with P(X <= k) >= p; it lies between the laws' own."""
         own = np.array([law.quantile(probability) for law in self.laws])

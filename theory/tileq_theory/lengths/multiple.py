@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tileq_theory.errors import InputError, positive_int
+from tileq_theory.errors import InputError
 from tileq_theory.lengths.base import LengthLaw
 from tileq_theory.lengths.blocks import BlockLaw, UniformBlocks
+from tileq_theory.lengths.checks import LARGEST_TOKENS, token_count
 
 LARGEST_FACTOR = 2**20
 
@@ -45,9 +46,11 @@ class MultipleOf(BlockLaw):
     _blocks: UniformBlocks = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "base", positive_int("base", self.base))
+        object.__setattr__(self, "base", token_count("base", self.base))
         if self.law.longest > LARGEST_FACTOR:
             raise InputError(f"law of a multiple reaches {self.law.longest:g}; expected at most {LARGEST_FACTOR}")
+        if self.base * self.law.longest > LARGEST_TOKENS:
+            raise InputError(f"{self.base} x {self.law.longest:g} tokens; expected at most 2^52")
         units = np.arange(1, int(self.law.longest) + 1)
         survival = self.law.survival(np.arange(int(self.law.longest) + 1, dtype=float))
         mass = np.maximum(survival[:-1] - survival[1:], 0.0)

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from numpy.typing import ArrayLike
 
 from tileq_theory.errors import InputError
 from tileq_theory.lengths.base import JointLaw, LengthLaw
-from tileq_theory.lengths.checks import weights_of, whole_numbers
+from tileq_theory.lengths.checks import Numbers, weights_of, whole_numbers
 from tileq_theory.lengths.empirical import Empirical
 
 
@@ -49,7 +48,7 @@ class Pairs(JointLaw):
     _product: float
     _context: float
 
-    def __init__(self, prompts: ArrayLike, outputs: ArrayLike, weights: ArrayLike | None = None) -> None:
+    def __init__(self, prompts: Numbers, outputs: Numbers, weights: Numbers | None = None) -> None:
         p, o = whole_numbers("prompts", prompts), whole_numbers("outputs", outputs)
         if p.size != o.size:
             raise InputError(f"{p.size} prompts and {o.size} outputs given; expected as many of one as of the other")

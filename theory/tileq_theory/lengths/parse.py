@@ -21,6 +21,7 @@ from collections.abc import Callable
 
 from tileq_theory.errors import InputError, near_matches
 from tileq_theory.lengths.base import LengthLaw
+from tileq_theory.lengths.checks import LARGEST_TOKENS
 from tileq_theory.lengths.empirical import Empirical
 from tileq_theory.lengths.fixed import Fixed
 from tileq_theory.lengths.geometric import Geometric
@@ -112,7 +113,7 @@ def _number(given: str, text: str) -> float:
 
 def _whole(given: str, text: str) -> int:
     value = _number(given, text)
-    if not 1 <= value < 2**52 or value != int(value):
+    if not 1 <= value <= LARGEST_TOKENS or value != int(value):
         raise InputError(f"length {text!r} in {given!r}; expected a whole number of tokens, 1 or more")
     return int(value)
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
 from tileq_theory.errors import InputError
 from tileq_theory.lengths.blocks import BlockLaw, UniformBlocks
-from tileq_theory.lengths.checks import LARGEST_TOKENS, vector
+from tileq_theory.lengths.checks import LARGEST_TOKENS, Numbers, vector
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
@@ -44,7 +43,7 @@ class QuantileTable(BlockLaw):
     tokens: Float[np.ndarray, "knot"]
     _blocks: UniformBlocks
 
-    def __init__(self, probabilities: ArrayLike, tokens: ArrayLike) -> None:
+    def __init__(self, probabilities: Numbers, tokens: Numbers) -> None:
         p, t = vector("probabilities", probabilities), vector("tokens", tokens)
         if p.size != t.size or p.size < 2:
             raise InputError(f"{p.size} probabilities and {t.size} tokens given; expected as many, at least 2")

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tileq_theory.errors import InputError, positive_int
+from tileq_theory.errors import InputError
 from tileq_theory.lengths.blocks import BlockLaw, UniformBlocks
+from tileq_theory.lengths.checks import token_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,8 @@ class Uniform(BlockLaw):
     high: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "low", positive_int("low", self.low))
-        object.__setattr__(self, "high", positive_int("high", self.high))
+        object.__setattr__(self, "low", token_count("low", self.low))
+        object.__setattr__(self, "high", token_count("high", self.high))
         if self.low > self.high:
             raise InputError(f"uniform range is {self.low}..{self.high}; expected low <= high")
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
 from tileq_theory.errors import InputError
 from tileq_theory.lengths import Independent, JointMixture, Pairs, QuantileTable
+from tileq_theory.lengths.checks import Numbers
 
 BIN_LEVELS = (0.0, 0.08, 0.16, 0.24, 0.32, 0.4, 0.48, 0.56, 0.64, 0.72, 0.8, 0.87, 0.93, 0.97, 0.99, 1.0)
 PROMPT_LEVELS = (0.0, 0.25, 0.5, 0.75, 0.9, 0.98, 1.0)
@@ -53,12 +53,12 @@ class JointTable:
 
 
 def fit_joint_table(
-    prompts: ArrayLike,
-    outputs: ArrayLike,
+    prompts: Numbers,
+    outputs: Numbers,
     *,
-    bin_levels: ArrayLike = BIN_LEVELS,
-    prompt_levels: ArrayLike = PROMPT_LEVELS,
-    output_levels: ArrayLike = OUTPUT_LEVELS,
+    bin_levels: Numbers = BIN_LEVELS,
+    prompt_levels: Numbers = PROMPT_LEVELS,
+    output_levels: Numbers = OUTPUT_LEVELS,
 ) -> JointTable:
     """Return the table that fits recorded pairs.
 
@@ -92,7 +92,7 @@ def fit_joint_table(
     )
 
 
-def _levels(name: str, values: ArrayLike) -> Float[np.ndarray, "level"]:
+def _levels(name: str, values: Numbers) -> Float[np.ndarray, "level"]:
     levels = np.asarray(values, dtype=float)
     if levels.ndim != 1 or levels.size < 2 or levels[0] != 0 or levels[-1] != 1 or (np.diff(levels) <= 0).any():
         raise InputError(f"{name}_levels must rise strictly from 0 to 1")
