@@ -70,6 +70,22 @@ def test_save_and_load_are_inverse(calibration: Calibration, tmp_path: Path) -> 
     np.testing.assert_allclose(back.draws, calibration.draws, rtol=1e-6)
 
 
+def test_the_plan_command_reads_the_file(
+    calibration: Calibration, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`tileq plan --calibration FILE` plans with the fitted model and its error band."""
+    from tileq.cli.run import run
+
+    path = tmp_path / "c.json"
+    calibration.save(path)
+    given = ["plan", "--gpu", "a100-sxm-80gb", "--model", "llama-3.1-8b", "--class", "700:70", "--json"]
+    assert run([*given, "--calibration", str(path)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["iteration_time"]["tile_tokens"] == 128
+    assert document["iteration_time"]["tile_s"] == calibration.time.tile_s
+    assert document["iteration_time"]["error_band"]["low"] == calibration.time.error_band.low
+
+
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
