@@ -1,0 +1,79 @@
+"""Which coefficients the measurements can tell apart."""
+
+from __future__ import annotations
+
+__all__ = ["identified", "what_is_missing"]
+
+import numpy as np
+
+from tileq_profiling.fit.rows import BETA, NAMES, A, C, E, K, Rows, S, W
+from tileq_profiling.profile.table import Profile
+
+_ORDER = (C, BETA, K, E, S)  # of two columns that say the same, the later one goes
+_SEEN = 1e-3  # share of a column (relative to the time) that the others must leave unexplained
+
+
+def identified(profile: Profile, rows: Rows) -> tuple[list[int], tuple[str, ...]]:
+    """Return the coefficients to fit, and one sentence for each that these batches cannot tell."""
+    columns = {
+        C: np.ones(len(rows)),
+        BETA: rows.tokens,
+        K: rows.kv_tokens,
+        E: rows.pairs,
+        S: rows.sequences,
+    }
+    notes: list[str] = []
+    kept: list[int] = []
+    basis = np.zeros((len(rows), 0))
+    for j in _ORDER:
+        column = columns[j] / rows.scale
+        size = float(np.linalg.norm(column))
+        if size == 0:
+            notes.append(_absent(j, profile))
+            continue
+        rest = column - basis @ (basis.T @ column)
+        rest -= basis @ (basis.T @ rest)
+        if float(np.linalg.norm(rest)) < _SEEN * size:
+            notes.append(
+                f"{NAMES[j]} cannot be told from {', '.join(NAMES[i] for i in kept)} in these batches; it is left at 0"
+            )
+            continue
+        kept.append(j)
+        basis = np.column_stack([basis, rest / np.linalg.norm(rest)])
+    if BETA in kept:
+        kept += [W, A]
+    return sorted(kept), tuple(n for n in notes if n)
+
+
+def _absent(j: int, profile: Profile) -> str:
+    if j == S:
+        return "" if "sequences" in profile.unknown else "sequence_s is not measured: no batch states its sequences"
+    name, column, what = (
+        ("kv_token_s", "kv_tokens", "no decode with a context") if j == K else ("pair_s", "pairs", "no prefill")
+    )
+    if column in profile.unknown:
+        return f"{name} is not measured: the source does not tell {column}; it is left at 0, so long contexts look free"
+    return f"{name} is not measured: {what} is in the profile; it is left at 0, so that work looks free"
+
+
+def what_is_missing(profile: Profile, split_tokens: float) -> tuple[str, ...]:
+    """Return what a trustworthy fit would need and this profile lacks, one sentence each."""
+    phases = set(profile.phase.tolist())
+    out: list[str] = []
+    if phases == {"decode"}:
+        out.append("only decode iterations were measured: prefill is not; measure chunks of 256 tokens and more")
+    if phases == {"prefill"}:
+        out.append(
+            "only prefill iterations were measured: decode is not; measure batches of decodes at several contexts"
+        )
+    smallest, largest = float(profile.tokens.min()), float(profile.tokens.max())
+    if smallest > 64:
+        out.append(
+            f"no batch below {smallest:g} tokens was measured: weight floor and launch constant are not told apart"
+        )
+    if largest <= max(split_tokens, 64.0):
+        out.append(
+            f"no batch beyond {largest:g} tokens was measured: the linear layers never leave their floor, so the time of "
+            "larger batches is a guess"
+        )
+    return tuple(out)
