@@ -31,7 +31,7 @@ class Requests:
     tpot_s: Float[np.ndarray, "request"] | None = None
     e2e_s: Float[np.ndarray, "request"] | None = None
     queue_s: Float[np.ndarray, "request"] | None = None
-    gaps: list[Float[np.ndarray, "gap"]] | None = None
+    gaps: list[Float[np.ndarray, "_"]] | None = None
 
     def __post_init__(self) -> None:
         if self.tpot_s is None and self.ttft_s is not None and self.e2e_s is not None:
@@ -46,7 +46,7 @@ def tpot_of(
     return tpot
 
 
-def from_gaps(gaps: Sequence[Float[np.ndarray, "gap"]]) -> Tokens:
+def from_gaps(gaps: Sequence[Float[np.ndarray, "_"]]) -> Tokens:
     """Return gaps of all requests in one array."""
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([gap.size for gap in gaps], dtype=np.int64)])
     return Tokens(np.concatenate(gaps) if len(gaps) else np.empty(0), offsets)

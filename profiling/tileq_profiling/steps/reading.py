@@ -107,6 +107,7 @@ def finish(
     """Return the reading, with the questions that implausible times and lone regimes raise."""
     found = list(warnings or [])
     for part in parts:
-        asked = [*(unit_questions(part.profile) if questions else ()), *regime_warnings(part.profile)]
+        with np.errstate(over="ignore", divide="ignore"):  # a time near 0 gives an infinite rate, which is questioned
+            asked = [*(unit_questions(part.profile) if questions else ()), *regime_warnings(part.profile)]
         found += [f"{part.name}: {one}" if len(parts) > 1 else one for one in asked]
     return ProfileReading(tuple(parts), format_name, joinable, tuple(left_out or ()), tuple(dict.fromkeys(found)))

@@ -243,8 +243,15 @@ def _choose(
                 return reader
         known = [reader.name for reader in readers]
         raise InputError(f"unknown format of {what} {name!r}; {near_matches('formats', name, known)}")
-    scores = [(reader.sniff(place), reader) for reader in readers]
-    best = max(score for score, _ in scores)
+    scores, problems = [], list[Exception]()
+    for reader in readers:
+        try:
+            scores.append((reader.sniff(place), reader))
+        except (InputError, UnicodeDecodeError, csv.Error) as problem:
+            problems.append(problem)  # broken as this format would be; another may still read it
+    best = max((score for score, _ in scores), default=0.0)
+    if best <= 0 and problems:
+        raise problems[0]
     if best <= 0:
         hint = elsewhere(place)
         all_known = ", ".join(reader.name for reader in readers)
@@ -256,8 +263,15 @@ def _choose(
 
 def _knows(place: Place, readers: Sequence[Any]) -> str | None:
     """Return the name of the reader that knows the place best, or None."""
-    score, reader = max(((reader.sniff(place), reader) for reader in readers), key=lambda pair: pair[0])
-    return str(reader.name) if score > 0 else None
+    best: tuple[float, str | None] = (0.0, None)
+    for reader in readers:
+        try:
+            score = reader.sniff(place)
+        except (InputError, UnicodeDecodeError, csv.Error):
+            continue
+        if score > best[0]:
+            best = (score, str(reader.name))
+    return best[1]
 
 
 def _elsewhere_profile(place: Place) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from tileq_profiling.profile import Conditions, Profile
+from tileq_profiling.readers.base import need_header
 from tileq_profiling.readers.source import Source
 from tileq_profiling.steps.base import ProfileOptions, ProfileReader, header_has
 from tileq_profiling.steps.columns import table_columns
@@ -29,8 +30,8 @@ _RATIO_SLACK = 1e-3
 
 def _read_batches(place: Place, options: ProfileOptions) -> ProfileReading:
     source = place.text()
-    header = source.header
-    name = next(name for name in _PER_TOKEN if header is not None and header.find(name) is not None)
+    header = need_header(source)
+    name = next((name for name in _PER_TOKEN if header.find(name) is not None), _PER_TOKEN[0])
     columns, _ = table_columns(source, ("batch_num_tokens", "batch_execution_time", name))
     tokens, took, per_token = columns.values()
     per_s = _per_second(source, took / tokens, per_token, name)

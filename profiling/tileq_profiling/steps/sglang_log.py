@@ -62,6 +62,8 @@ class _Log:
             for match in _LINE.finditer(piece):
                 kind = match.group("kind").decode()
                 rest = match.group("rest")
+                if match.end() == len(piece):
+                    rest += b"\x00"  # no line end: the last number may be cut, and is not taken
                 fields = {name: _number(value) for name, value in _FIELD.findall(rest)}
                 if any(name not in fields for name in _NEEDED[kind]) or b" batch" in rest:
                     self.left[f"truncated or overwritten {kind.lower()} lines"] += 1

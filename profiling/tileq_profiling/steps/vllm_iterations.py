@@ -28,7 +28,7 @@ MARKER = b"Iteration("
 _LINE = re.compile(
     rb"Iteration\((\d+)\): (\d+) context requests, (\d+) context tokens, (\d+) generation requests, "
     rb"(\d+) generation tokens, iteration elapsed time: (\d+(?:\.\d+)?) ms( \(dummy\))?"
-    rb"(?:, GPU KV cache usage: (\d+(?:\.\d+)?)%|,(?! GPU KV)|(?=[\s\"\\(]|$))",
+    rb"(?:, GPU KV cache usage: (\d+(?:\.\d+)?)%|, (?!G)(?=\w)|(?=[\s\"\\(]|$))",
     re.MULTILINE,
 )
 _SNIFF = rb"Iteration\(\d+\): \d+ context requests"
