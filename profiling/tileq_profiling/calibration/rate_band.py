@@ -1,10 +1,10 @@
 r"""lambda* with its band: coefficient uncertainty and model error pushed through the capacity program.
 
-The program gives lambda* at the fitted coefficients. Each bootstrap draw theta_d gives lambda(theta_d), the best single-level rate
-(a closed form, exact where one level is optimal and a lower bound elsewhere); the ratio to the same figure at the
-fitted coefficients moves lambda*. Model error, which the bootstrap does not see, scales every time by at most the error band's
-[low, high], and lambda* scales as its inverse (`theory.md` section 3); since it averages over many iterations the error band is
-wider than it needs to be, never narrower.
+The program gives lambda* at the fitted coefficients. Each bootstrap draw theta_d gives lambda(theta_d), the best
+single-level rate (a closed form, exact where one level is optimal and a lower bound elsewhere); the ratio to the same
+figure at the fitted coefficients moves lambda*. Model error, which the bootstrap does not see, scales every time by
+at most the error band's [low, high], and lambda* scales as its inverse (`theory.md` section 3); since it averages
+over many iterations the error band is wider than it needs to be, never narrower.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 r"""A band of measured / predicted that holds on batches not yet measured.
 
 Held-out ratios of exchangeable batches are order statistics: of N of them, at least a share p lies between the r-th
-and the (N + 1 - r)-th with confidence P(Binomial(N, p) <= N - 2 r) (Wilks, Ann. Math. Statist. 12, 1941). The band takes the
-largest r that keeps the confidence at 95 %, so it covers p not on average but in 95 of 100 calibrations. Prefill, decode and
-mixed batches get a band each and the model carries the hull, so that none of them is covered at another's cost.
+and the (N + 1 - r)-th with confidence P(Binomial(N, p) <= N - 2 r) (Wilks, Ann. Math. Statist. 12, 1941). The band
+takes the largest r that keeps the confidence at 95 %, so it covers p not on average but in 95 of 100 calibrations.
+Prefill, decode and mixed batches get a band each and the model carries the hull, so that none of them is covered at
+another's cost.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def error_band_of(profile: Profile, predicted_s: Float[np.ndarray, "point"], cov
     confidence = min(b[2] for b in bands.values())
     inside = float(np.mean((ratio >= low) & (ratio <= high)))
     basis = (
-        f"measured / predicted of {len(profile)} held-out iterations ({', '.join(bands)}): holds {coverage:.0%} of further "
-        f"ones with confidence {confidence:.0%}"
+        f"measured / predicted of {len(profile)} held-out iterations ({', '.join(bands)}): holds {coverage:.0%} of "
+        f"further ones with confidence {confidence:.0%}"
     )
     return ErrorBand(low, high, inside, basis)

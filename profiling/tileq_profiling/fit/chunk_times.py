@@ -1,13 +1,13 @@
 r"""Per-chunk times from what a lone prefill's run prints: its time to first token and its mean iteration.
 
-A lone request of P prompt tokens in chunks of s runs floor(P/s) full chunks, a remainder of P mod s tokens if there is one, and D
-decode steps. With T(x) the time of an iteration of x tokens,
+A lone request of P prompt tokens in chunks of s runs floor(P/s) full chunks, a remainder of P mod s tokens if there
+is one, and D decode steps. With T(x) the time of an iteration of x tokens,
 
     TTFT(s)                     = floor(P/s) T(s) + T(P mod s)
     mean(s) (ceil(P/s) + D)     = floor(P/s) T(s) + T(P mod s) + D T(1)
 
-Two rows for each chunk size, one unknown for each size and each remainder, and T(1): least squares in relative error, so neither
-published figure is taken as exact.
+Two rows for each chunk size, one unknown for each size and each remainder, and T(1): least squares in relative error,
+so neither published figure is taken as exact.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def recover_chunk_times(
     times, _ = nnls(matrix, np.ones(matrix.shape[0]))
     if (times <= 0).any():
         raise InputError(
-            f"the figures leave no time for iterations of {sizes[int(np.argmin(times))]} tokens; check the units, the prompt "
-            f"length ({prompt_tokens}) and the decode steps ({steps})"
+            f"the figures leave no time for iterations of {sizes[int(np.argmin(times))]} tokens; check the units, the "
+            f"prompt length ({prompt_tokens}) and the decode steps ({steps})"
         )
     residual = float(np.abs(matrix @ times - 1).max())
     return ChunkTimes(np.array(sizes), times, int(prompt_tokens), steps, residual)

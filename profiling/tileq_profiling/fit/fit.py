@@ -4,7 +4,8 @@ r"""The fit, end to end.
 2. Pilot: an affine fit with a wide knee gives the scale of the residuals, so that a wild time neither draws the fit nor
    weighs more because it is small; the knee M is 1.345 robust standard deviations of the best tile's residuals.
 3. Tile: by held-out error (`tile_choice`).
-4. Coefficients: what the data do not ask for is dropped (`prune`), the rest is the global minimum of the Huber loss over all
+4. Coefficients: what the data do not ask for is dropped (`prune`), the rest is the global minimum of the Huber loss
+over all
    splits between floor and line (`program`).
 5. Judgement: cross-validated errors by regime, an error band that holds, regions left out, bootstrap intervals.
 """
@@ -68,8 +69,8 @@ def fit(
     folds, bootstrap, seed
         Folds of the cross-validation, draws of the bootstrap (0: no intervals), seed of both.
     fill_from
-        A model (a datasheet roofline, say) that lends the coefficients which these batches cannot tell; None: they are 0, with
-        a warning.
+        A model (a datasheet roofline, say) that lends the coefficients which these batches cannot tell; None: they
+        are 0, with a warning.
     weights
         How much each row counts (any scale); None: prefill, decode and mixed rows count the same in all.
 
@@ -91,7 +92,7 @@ def fit(
     questions = unit_questions(profile)
     problem = _pose(profile, rows, tiles)
     tile, verdict = _tile(problem, seed)
-    cell, kept = pruned(problem.rows, tile, splits_of(problem.rows), problem.active, problem.knee)
+    _cell, kept = pruned(problem.rows, tile, splits_of(problem.rows), problem.active, problem.knee)
     exact = fit_exactly(problem.rows, tile, splits_of(problem.rows, _MOST_SPLITS), kept, problem.knee)
     theta = exact.theta
     folds = min(positive_int("folds", folds), np.unique(rows.group).size)
@@ -144,8 +145,8 @@ def _enough(rows: Rows) -> None:
     batches = np.unique(rows.group).size
     if batches < 3:
         raise InputError(
-            f"the profile measures {batches} distinct batch{'es' if batches > 1 else ''}; a fit needs at least 3 that differ in "
-            "tokens, context or sequences: measure more batch sizes"
+            f"the profile measures {batches} distinct batch{'es' if batches > 1 else ''}; a fit needs at least 3 that "
+            "differ in tokens, context or sequences: measure more batch sizes"
         )
 
 
@@ -185,7 +186,8 @@ def _provenance(profile: Profile, problem: _Problem, exact: Exact) -> Provenance
     c = profile.conditions
     floor = f"floor up to {exact.split_tokens:g} tokens" if exact.split_tokens > 0 else "no floor visible"
     notes = (
-        f"{len(profile)} measured times ({profile.scope}), {np.unique(problem.rows.group).size} distinct batches, {floor}",
+        f"{len(profile)} measured times ({profile.scope}), {np.unique(problem.rows.group).size} distinct batches",
+        floor,
         f"Huber loss of relative errors, knee {problem.knee:.3g}",
         *((f"device {c.device}",) if c.device else ()),
         *((f"model {c.model}, {c.dtype}, tensor parallel {c.tp}",) if c.model else ()),

@@ -3,8 +3,8 @@ r"""Huber's loss of relative residuals, and its minimum over nonnegative coeffic
     rho(r) = r^2/2 for |r| <= M,  M |r| - M^2/2 beyond
 
 (Huber, Ann. Math. Statist. 35, 1964). Minimised by iteratively reweighted nonnegative least squares: each round solves
-a least-squares problem with weights min(1, M/|r|) exactly, and no round raises the loss. It is the fast twin of the convex
-program in `program`, which the tests hold it against; stacks of problems run together.
+a least-squares problem with weights min(1, M/|r|) exactly, and no round raises the loss. It is the fast twin of the
+convex program in `program`, which the tests hold it against; stacks of problems run together.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def minimise(
         return nonnegative_solutions(weighted @ columns, weighted @ target)
 
     def residuals(x: np.ndarray) -> np.ndarray:
-        return np.einsum("snp,sp->sn", columns, x, optimize=True) - target
+        across_rows: np.ndarray = np.einsum("snp,sp->sn", columns, x, optimize=True) - target
+        return across_rows
 
     return _reweight(solve, residuals, np.broadcast_to(weight, (columns.shape[0], target.size)), knee)
 

@@ -63,9 +63,7 @@ def what_is_missing(profile: Profile, split_tokens: float) -> tuple[str, ...]:
     if phases == {"decode"}:
         out.append("only decode iterations were measured: prefill is not; measure chunks of 256 tokens and more")
     if phases == {"prefill"}:
-        out.append(
-            "only prefill iterations were measured: decode is not; measure batches of decodes at several contexts"
-        )
+        out.append("only prefill iterations were measured: decode is not; measure decode batches at several contexts")
     smallest, largest = float(profile.tokens.min()), float(profile.tokens.max())
     if smallest > 64:
         out.append(
@@ -73,7 +71,7 @@ def what_is_missing(profile: Profile, split_tokens: float) -> tuple[str, ...]:
         )
     if largest <= max(split_tokens, 64.0):
         out.append(
-            f"no batch beyond {largest:g} tokens was measured: the linear layers never leave their floor, so the time of "
-            "larger batches is a guess"
+            f"no batch beyond {largest:g} tokens was measured: the linear layers never leave their floor, so the "
+            "time of larger batches is a guess"
         )
     return tuple(out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["held_out_predictions", "iteration_time"]
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -18,7 +19,7 @@ from tileq_theory.iteration_time import IterationTime
 
 def iteration_time(theta: Float[np.ndarray, "7"], tile: int | None) -> IterationTime:
     """Return the model; a floor that no batch of at least one token meets is written as 0."""
-    values = {name: float(value) for name, value in zip(NAMES, theta, strict=True)}
+    values: dict[str, Any] = {name: float(value) for name, value in zip(NAMES, theta, strict=True)}
     if tile is None:
         values["tile_s"] = 0.0
     first = (theta[A] if tile is not None else 0.0) + theta[BETA]

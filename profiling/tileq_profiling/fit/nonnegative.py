@@ -2,9 +2,9 @@ r"""Many small nonnegative least-squares problems at once.
 
     x >= 0,  y = G x - g >= 0,  x'y = 0
 
-is solved for a stack of normal equations by block principal pivoting (Portugal, Judice & Vicente, Math. Comp. 63, 1994):
-variables whose x or y is negative change sides, all of them while their number falls, the last one alone otherwise
-(Murty's rule, which ends). A fit scans thousands of 7 x 7 problems, so they go through LAPACK together.
+is solved for a stack of normal equations by block principal pivoting (Portugal, Judice & Vicente, Math. Comp. 63,
+1994): variables whose x or y is negative change sides, all of them while their number falls, the last one alone
+otherwise (Murty's rule, which ends). A fit scans thousands of 7 x 7 problems, so they go through LAPACK together.
 """
 
 from __future__ import annotations

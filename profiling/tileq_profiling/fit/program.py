@@ -8,8 +8,9 @@ For one tile and one split,
                 a ceil(n_l/b) + beta n_l >= w             n_l: the smallest batch beyond it
 
 is convex, and with the two last rows X theta is the family's own time, max included. Every theta satisfies them for
-some split, so the best split's minimum is the global one. `fit_exactly` needs only a few: the minimum without the rows is a
-lower bound of a split, and splits are solved in the order of their bounds until the next bound exceeds the best value.
+some split, so the best split's minimum is the global one. `fit_exactly` needs only a few: the minimum without the
+rows is a lower bound of a split, and splits are solved in the order of their bounds until the next bound exceeds the
+best value.
 """
 
 from __future__ import annotations

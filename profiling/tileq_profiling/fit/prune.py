@@ -1,7 +1,7 @@
 r"""Coefficients that the measurements do not ask for are left out.
 
-Under noise a nonnegative fit gives a floor, an element-wise time or a sequence time to data that have none, and takes it
-from the coefficients beside them. One is dropped when the loss it saves is less than Schwarz's criterion charges,
+Under noise a nonnegative fit gives a floor, an element-wise time or a sequence time to data that have none, and takes
+it from the coefficients beside them. One is dropped when the loss it saves is less than Schwarz's criterion charges,
 2 (loss without - loss with) / sigma^2 < log(batches), sigma the robust spread of the residuals. Attention and KV
 times are never dropped: a small one decides how long contexts extrapolate.
 """

@@ -23,7 +23,8 @@ def bootstrap_draws(
     count: int,
     seed: int,
 ) -> Float[np.ndarray, "draw 7"]:
-    """Return `count` coefficient vectors, each fitted to batches drawn with replacement (tile and split choices: given ones).
+    """Return `count` coefficient vectors, each fitted to batches drawn with replacement (tile and split choices:
+    given ones).
 
     Whole batches are drawn, so repeated measurements of one batch stay together (the cluster bootstrap).
     """

@@ -59,7 +59,8 @@ def longest_part(time: IterationTime, profile: Profile) -> np.ndarray:
             time.sequence_s * profile.sequences,
         ]
     )
-    return np.array(PARTS)[np.argmax(parts, axis=0)]
+    longest: np.ndarray = np.array(PARTS)[np.argmax(parts, axis=0)]
+    return longest
 
 
 def errors_by_regime(

@@ -1,7 +1,7 @@
 r"""The rows of a fit: batches, times, what each residual is divided by, and which rows measure the same batch.
 
-A coefficient vector is theta = (c, w, a, beta, e, k, s) in the order of `NAMES`. For a tile b and a split at N tokens (the
-rows of at most N tokens lie on the floor) the modelled time is linear in theta,
+A coefficient vector is theta = (c, w, a, beta, e, k, s) in the order of `NAMES`. For a tile b and a split at N tokens
+(the rows of at most N tokens lie on the floor) the modelled time is linear in theta,
 
     t = c + w [n <= N] + (a ceil(n/b) + beta n) [n > N] + e A + k K + s m,
 
@@ -54,7 +54,7 @@ class Rows:
 
     @classmethod
     def of(cls, profile: Profile, weights: Float[np.ndarray, "point"] | None = None) -> Rows:
-        """Return the profile's rows with their own times as scale and the weights given (`phase_weights` by default)."""
+        """Return the profile's rows with their own times as scale and the weights (None: `phase_weights`)."""
         order = np.argsort(profile.tokens, kind="stable")
         composition = profile.compositions[order]
         _, group = np.unique(composition, axis=0, return_inverse=True)
@@ -71,7 +71,7 @@ class Rows:
     def take(self, which: Bool[np.ndarray, "row"] | Int[np.ndarray, "some"]) -> Rows:
         """Return some rows (a mask, or row numbers in any order: they are sorted by tokens again)."""
         index = np.flatnonzero(which) if which.dtype == bool else np.sort(which)
-        return Rows(*(getattr(self, name)[index] for name in self.__slots__))
+        return replace(self, **{name: getattr(self, name)[index] for name in self.__slots__})
 
     def scaled_by(self, scale: Float[np.ndarray, "row"]) -> Rows:
         """Return the same rows with another scale."""
@@ -85,13 +85,14 @@ def phase_weights(phase: np.ndarray) -> Float[np.ndarray, "point"]:
     """
     names, which, count = np.unique(phase, return_inverse=True, return_counts=True)
     share = len(phase) / (names.size * count)
-    return np.minimum(share, _HEAVIEST * share.min())[which.reshape(-1)]
+    weights: np.ndarray = np.minimum(share, _HEAVIEST * share.min())[which.reshape(-1)]
+    return weights
 
 
 def design(
     rows: Rows, tile_tokens: int | None, split_tokens: float, active: Sequence[int]
 ) -> Float[np.ndarray, "row coefficient"]:
-    """Return the columns of `active` coefficients, each divided by the row's scale (tile None: a's column is 0)."""
+    """Return the columns of `active` coefficients, each over the row's scale (tile None: a's column is 0)."""
     on_floor = rows.tokens <= split_tokens
     tiles = np.zeros(len(rows)) if tile_tokens is None else np.ceil(rows.tokens / tile_tokens)
     columns = (
@@ -103,7 +104,8 @@ def design(
         rows.kv_tokens,
         rows.sequences,
     )
-    return np.column_stack([columns[j] for j in active]) / rows.scale[:, None]
+    matrix: np.ndarray = np.column_stack([columns[j] for j in active]) / rows.scale[:, None]
+    return matrix
 
 
 def predict(rows: Rows, tile_tokens: int | None, theta: Float[np.ndarray, "7"]) -> Float[np.ndarray, "row"]:

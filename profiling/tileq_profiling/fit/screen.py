@@ -1,8 +1,9 @@
 r"""Every split of a tile at once: by least squares to rank tiles, by Huber's loss to settle on one.
 
 For fixed tile and split the model is linear in its coefficients, and rows sorted by tokens make the normal equations
-of all splits running sums: those of the floor up to the split plus those of the rest. Only the products with ceil(n/b) change
-with the tile. So ranking all tiles costs a pass over the rows for each and one stack of 7 x 7 problems.
+of all splits running sums: those of the floor up to the split plus those of the rest. Only the products with
+ceil(n/b) change with the tile. So ranking all tiles costs a pass over the rows for each and one stack of 7 x 7
+problems.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ def screen(
 def _sums(per_row: np.ndarray, index: np.ndarray) -> np.ndarray:
     """Return the sums over the rows before each index, and over all rows last."""
     running = np.concatenate([np.zeros((1, *per_row.shape[1:])), np.cumsum(per_row, axis=0)])
-    return running[np.append(index, per_row.shape[0])]
+    sums: np.ndarray = running[np.append(index, per_row.shape[0])]
+    return sums
 
 
 def _with_tile(
@@ -140,7 +142,7 @@ def polish(rows: Rows, tile: int | None, splits: Sequence[float], active: Sequen
     used = used_in(active, tile, 1.0)
     columns = np.stack([design(rows, tile, split, used) for split in splits])
     thetas = np.zeros((len(splits), len(NAMES)))
-    thetas[:, used], bounds = minimise(columns, target, knee, rows.weight)
+    thetas[:, used], _bounds = minimise(columns, target, knee, rows.weight)
     best: Cell | None = None
     for theta, split in zip(thetas, splits, strict=True):
         loss = float(np.mean(rows.weight * huber((predict(rows, tile, theta) - rows.seconds) / rows.scale, knee)))
@@ -152,7 +154,7 @@ def polish(rows: Rows, tile: int | None, splits: Sequence[float], active: Sequen
 
 
 def fitted(rows: Rows, tile: int | None, splits: Sequence[float], active: Sequence[int], knee: float) -> Cell:
-    """Return `polish` over the splits near the best one of robustly weighted least squares: nearly as good, much faster."""
+    """Return `polish` over the splits near the best ones of (robustly weighted) least squares: much faster, as good."""
     first = screen(rows, [tile], splits, active)[0]
     residual = (predict(rows, tile, first.theta) - rows.seconds) / rows.scale
     second = screen(rows, [tile], splits, active, huber_weights(residual, knee))[0]

@@ -1,14 +1,16 @@
 r"""The staircase of one kernel: where its time steps, how wide the steps are.
 
-A GeMM of m x k by k x n computes its output in blocks, and ceil(blocks / processors) waves of them take one time each; along m
-the time is flat until one more wave is needed. `find_staircase` fits t = c + max(w, a ceil(m/b) + beta m) and lists the
-steps that are in the data themselves, whatever the fit says: kernels change with m, so steps need not be even.
+A GeMM of m x k by k x n computes its output in blocks, and ceil(blocks / processors) waves of them take one time
+each; along m the time is flat until one more wave is needed. `find_staircase` fits t = c + max(w, a ceil(m/b) + beta
+m) and lists the steps that are in the data themselves, whatever the fit says: kernels change with m, so steps need
+not be even.
 """
 
 from __future__ import annotations
 
 __all__ = ["Staircase", "Step", "find_staircase"]
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +18,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from tileq_profiling.fit.tile_choice import TileVerdict
+from tileq_profiling.fit.tiles import roundest
 from tileq_profiling.profile.table import Profile
 from tileq_theory.errors import InputError, positive
 from tileq_theory.iteration_time import IterationTime
@@ -39,6 +42,9 @@ class Step:
     high_s: float
 
 
+_NARROWEST = 16
+
+
 @dataclass(frozen=True, slots=True)
 class Staircase:
     """What the times of one kernel show.
@@ -50,10 +56,10 @@ class Staircase:
     verdict
         Whether an even staircase fits better than a line.
     steps
-        The rises found in the data, in the order of the sizes.
+        The rises in the data, in the order of the sizes.
     width_tokens
-        Width of the steps: the largest whole number of tokens b such that the positions of all steps agree with multiples of it
-        (each interval [after, before) holds one), or None where there are fewer than two steps or none agrees.
+        Width of the steps: the roundest of the widest tiles of which every step's [after, before) holds a multiple;
+        None where there are fewer than two steps or no width agrees with all of them.
     """
 
     time: IterationTime
@@ -95,19 +101,31 @@ def _medians(profile: Profile) -> tuple[Float[np.ndarray, "size"], Float[np.ndar
 
 
 def _steps(sizes: Float[np.ndarray, "size"], seconds: Float[np.ndarray, "size"], rise: float) -> tuple[Step, ...]:
-    """Return the rises of at least `rise` of the tread before them (a tread: sizes between two rises)."""
-    ratio = seconds[1:] / seconds[:-1]
-    at = np.flatnonzero(ratio > 1 + rise)
+    """Return the rises that no line through these sizes has, with the levels of the treads beside them.
+
+    A line with an intercept of 0 or more grows by less than the sizes do. A rise by more than they do, of at least
+    `rise`, that lasts beyond the next size is a step.
+    """
+    growth, room = seconds[1:] / seconds[:-1], sizes[1:] / sizes[:-1]
+    lasting = np.append(seconds[2:], seconds[-1]) > (1 + rise / 2) * seconds[:-1]
+    at = np.flatnonzero((growth > np.maximum(1 + rise, room)) & lasting)
     edges = np.concatenate([[0], at + 1, [sizes.size]])
-    levels = [float(np.median(seconds[a:b])) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    levels = [float(np.median(seconds[a:b])) for a, b in itertools.pairwise(edges)]
     return tuple(Step(float(sizes[i]), float(sizes[i + 1]), levels[j], levels[j + 1]) for j, i in enumerate(at))
 
 
 def _width(steps: tuple[Step, ...], largest: float) -> int | None:
-    """Return the largest b of which each step's interval holds a multiple, and every multiple inside the sizes a step."""
+    """Return the roundest of the widest run of tiles of which each step's interval holds a multiple."""
     if len(steps) < 2:
         return None
-    for b in range(int(largest), 0, -1):
-        if all(np.floor((s.before_tokens - 1) / b) * b >= s.after_tokens for s in steps):
-            return b
-    return None
+    after = np.array([s.after_tokens for s in steps])
+    before = np.array([s.before_tokens for s in steps])
+    tiles = np.arange(_NARROWEST, int(largest) + 1)[:, None]
+    fits = np.all(np.floor((before - 1) / tiles) * tiles >= after, axis=1)
+    if not fits.any():
+        return None
+    end = int(np.flatnonzero(fits)[-1])
+    start = end
+    while start > 0 and fits[start - 1]:
+        start -= 1
+    return roundest(tiles[start : end + 1, 0].tolist())

@@ -41,11 +41,12 @@ def aiconfigurator_profile(
     gemm
         Rows `gemm_dtype`, `m`, `n`, `k`, `latency` (ms).
     context_attention, generation_attention
-        Rows `batch_size`, `isl`, `step`, `num_heads`, `num_key_value_heads`, `head_dim`, `attn_dtype`, `kv_cache_dtype`,
-        `latency` (ms) and, in later versions, `window_size`: `isl` new tokens a sequence after `step` cached ones.
+        Rows `batch_size`, `isl`, `step`, `num_heads`, `num_key_value_heads`, `head_dim`, `attn_dtype`,
+        `kv_cache_dtype`, `latency` (ms) and, in later versions, `window_size`: `isl` new tokens a sequence after
+        `step` cached ones.
     model
-        A dense model; its five matrix products a layer and lm_head are looked up by shape. A shape that was not timed takes the
-        nearest timed one scaled by its work, and a note names it.
+        A dense model; its five matrix products a layer and lm_head are looked up by shape. A shape that was not timed
+        takes the nearest timed one scaled by its work, and a note names it.
     gpu
         Its bandwidth prices the element-wise kernels, which these tables lack (None: left out, and noted).
     dtype
@@ -69,8 +70,8 @@ def aiconfigurator_profile(
     rows = [r for r in rows if r[0] * (r[1] if r[4] else 1) <= largest and r[0] * (r[1] + r[2]) <= room]
     if not rows:
         raise InputError(
-            f"no attention row has {model.heads} heads, {model.kv_heads} KV heads of {model.head_dim} in bfloat16; these tables "
-            f"cannot tell {model.name}"
+            f"no attention row has {model.heads} heads, {model.kv_heads} KV heads of {model.head_dim} in bfloat16; "
+            f"these tables cannot tell {model.name}"
         )
     batch, new, past, attention_s, prefill = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
     is_prefill = prefill > 0

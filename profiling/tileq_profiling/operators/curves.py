@@ -12,10 +12,15 @@ from jaxtyping import Float
 
 from tileq_theory.errors import InputError
 
+_CLOSE = 1.1
+
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Times at sizes, linear between neighbours, proportional beyond the largest.
+    """Times at sizes; proportional beyond the largest.
+
+    Between two sizes at most a tenth apart the larger one's time holds: a kernel's staircase rises as soon as a tile
+    is full, so a batch just above a tread already costs the next one. Between sizes further apart it is linear.
 
     Parameters
     ----------
@@ -47,5 +52,9 @@ class Curve:
     def __call__(self, size: Float[np.ndarray, "point"]) -> Float[np.ndarray, "point"]:
         """Return the time at each size."""
         inside = np.interp(size, self.sizes, self.seconds)
+        after = np.clip(np.searchsorted(self.sizes, size), 0, self.sizes.size - 1)
+        before = np.maximum(after - 1, 0)
+        close = (self.sizes[after] <= _CLOSE * self.sizes[before]) & (self.sizes[after] >= size)
+        inside = np.where(close, self.seconds[after], inside)
         out: np.ndarray = np.where(size > self.sizes[-1], inside * size / self.sizes[-1], inside)
         return out

@@ -3,8 +3,8 @@ r"""What kernels timed alone do not show: launches and the host between them.
     c = iteration_s + layers * layer_s + 2 layers (all-reduce latency with tp > 1, where all-reduces were not timed)
 
 A replayed CUDA graph leaves a few microseconds a layer, eager execution tens; the host's own share of an iteration
-(scheduling, sampling, detokenising) is a few milliseconds on 2023 engines and below one on later ones. No kernel profile tells
-them, so they are the caller's to give; without them the fit says that they are missing.
+(scheduling, sampling, detokenising) is a few milliseconds on 2023 engines and below one on later ones. No kernel
+profile tells them, so they are the caller's to give; without them the fit says that they are missing.
 """
 
 from __future__ import annotations

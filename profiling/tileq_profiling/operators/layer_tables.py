@@ -33,16 +33,16 @@ def llmservingsim_profile(
 ) -> Profile:
     """Return one iteration for each row of the attention table, and a lone prefill for each size of the dense table.
 
-    The lone prefills take their attention from the table's lone chunks, linear in the pairs between two sizes; they are there
-    for the staircase, which the attention table's powers of two step over.
+    The lone prefills take their attention from the table's lone chunks, linear in the pairs between two sizes; they
+    are there for the staircase, which the attention table's powers of two step over.
 
     Parameters
     ----------
     dense
         Rows `layer`, `tokens`, `time_us`: kernels of one layer, and those outside the layers.
     attention
-        Rows `prefill_chunk`, `kv_prefill`, `n_decode`, `kv_decode`, `time_us`: attention of one layer for a chunk after `kv_prefill`
-        cached tokens beside `n_decode` decodes of `kv_decode` context each.
+        Rows `prefill_chunk`, `kv_prefill`, `n_decode`, `kv_decode`, `time_us`: attention of one layer for a chunk
+        after `kv_prefill` cached tokens beside `n_decode` decodes of `kv_decode` context each.
     per_sequence
         Rows `layer`, `sequences`, `time_us`: lm_head and sampler.
     model
@@ -85,7 +85,7 @@ def llmservingsim_profile(
 
 
 def _with_lone_prefills(table: np.ndarray, by_layer: Mapping[str, Curve]) -> np.ndarray:
-    """Return the columns (chunk, history, decodes, context, attention) with a lone prefill for each dense size added."""
+    """Return the columns (chunk, history, decodes, context, attention) with lone prefills of the dense sizes added."""
     chunk, history, decodes, _, attention = table
     lone = (history == 0) & (decodes == 0)
     if lone.sum() < 2:

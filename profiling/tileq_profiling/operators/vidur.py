@@ -76,11 +76,11 @@ def vidur_profile(
     return _assembled(base, notes, tokens=tokens, seconds=seconds)
 
 
-def _assembled(base: Conditions, notes: Sequence[str], **columns: np.ndarray) -> Profile:
+def _assembled(base: Conditions, notes: Sequence[str], *, tokens: np.ndarray, seconds: np.ndarray) -> Profile:
     from dataclasses import replace
 
     conditions = replace(base, notes=(*base.notes, *notes))
-    return Profile.of(**columns, scope="layer operators", conditions=conditions)  # type: ignore[arg-type]
+    return Profile.of(tokens=tokens, seconds=seconds, scope="layer operators", conditions=conditions)
 
 
 def _numeric(column: ArrayLike) -> bool:
