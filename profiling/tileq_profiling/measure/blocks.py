@@ -13,9 +13,10 @@ from __future__ import annotations
 
 __all__ = ["BlockStack"]
 
+import importlib
 from typing import Any
 
-from tileq_profiling.design import Batch
+from tileq_profiling.measure.batch import Batch
 from tileq_theory.errors import InputError
 from tileq_theory.hardware import Model
 
@@ -54,7 +55,6 @@ class BlockStack:
         ]
         self._cache = [self._weight(2, kv_tokens * kv) for _ in range(layers)]
         self._angles = 1.0 / _ROPE_BASE ** (torch.arange(0, model.head_dim, 2, device=device).float() / model.head_dim)
-        self._ids: dict[int, Any] = {}
 
     def _weight(self, *shape: int) -> Any:
         weight = self.torch.empty(*shape, device=self._device, dtype=self._dtype)
@@ -73,8 +73,7 @@ class BlockStack:
         angles = torch.cat(places).float()[:, None] * self._angles[None, :]
         mask = None
         if batch.chunk_tokens and batch.history_tokens:
-            keys = torch.arange(batch.history_tokens + batch.chunk_tokens, device=self._device)
-            mask = keys[None, :] <= keys[batch.history_tokens :, None]
+            mask = self._mask(batch.chunk_tokens, batch.history_tokens + batch.chunk_tokens)
         last = [batch.chunk_tokens - 1] if batch.chunk_tokens else []
         rows = torch.tensor([*last, *range(batch.chunk_tokens, batch.tokens)], device=self._device)
         return {
@@ -84,6 +83,13 @@ class BlockStack:
             "mask": mask,
             "rows": rows,
         }
+
+    def _mask(self, queries: int, keys: int) -> Any:
+        """Causal from the cached tokens on: a table on the CPU; on CUDA the form that keeps the fused kernels."""
+        if self._device.type == "cuda":
+            return importlib.import_module("torch.nn.attention.bias").causal_lower_right(queries, keys)
+        places = self.torch.arange(keys, device=self._device)
+        return places[None, :] <= places[keys - queries :, None]
 
     def forward(self, batch: Batch, given: dict[str, Any], mark: Any = None) -> Any:
         """Run one iteration and return the next token of each sequence; `mark()` is called around the blocks."""

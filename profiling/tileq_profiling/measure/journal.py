@@ -53,17 +53,15 @@ class Journal:
         except ValueError:
             raise InputError(f"{self.path}: a line is not valid JSON; pass resume=False to begin anew") from None
         if not values or not isinstance(values[0], dict) or values[0].get("kind") != _KIND:
-            raise InputError(
-                f"{self.path} is no measurement session; pass another out=, or resume=False to overwrite it"
-            )
+            raise InputError(f"{self.path} is no measurement session; pass another out=, or resume=False")
         if values[0].get("schema_version") != _VERSION:
             raise InputError(f"{self.path} has schema_version {values[0].get('schema_version')}; expected {_VERSION}")
         for key, value in header.items():
             before = values[0].get(key)
             if key not in _FREE and before != json.loads(json.dumps(value)):
                 raise InputError(
-                    f"{self.path} was begun with {key} {before!r}, now it is {value!r}; measure under the same conditions, "
-                    "or pass resume=False to begin anew"
+                    f"{self.path} was begun with {key} {before!r}, now it is {value!r}; measure under the same "
+                    "conditions, or pass resume=False to begin anew"
                 )
         self.records = values[1:]
         if len(whole) < len(raw):

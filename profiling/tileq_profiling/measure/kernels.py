@@ -67,7 +67,7 @@ def gemm_sizes(most_tokens: int) -> list[int]:
 def staircase_call(
     torch: Any, model: Model, device: Any, dtype: Any, most_tokens: int
 ) -> Callable[[int], Callable[[Any], Any]]:
-    """Return what gives, for n tokens, a call of the model's largest product: (n x hidden) times (hidden x 2 intermediate)."""
+    """Return what gives, for n tokens, a call of the largest product, (n x hidden) times (hidden x 2 intermediate)."""
     weight = torch.ones(2 * model.intermediate, model.hidden, device=device, dtype=dtype)
     tokens = torch.ones(most_tokens, model.hidden, device=device, dtype=dtype)
     return lambda n: lambda mark: torch.nn.functional.linear(tokens[:n], weight)

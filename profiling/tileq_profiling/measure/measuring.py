@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tileq_profiling.design import Batch
 from tileq_profiling.measure.bar import Bar
+from tileq_profiling.measure.batch import Batch
 from tileq_profiling.measure.blocks import BlockStack
 from tileq_profiling.measure.clock import Clock, Timing
 from tileq_profiling.measure.journal import Journal
@@ -129,7 +129,18 @@ def measure(
         journal = Journal(path, header, resume=resume)
         with Bar(budget_s, progress) as bar:
             stack = BlockStack(torch, shape, place, getattr(torch, DTYPES[format_]), space.kv_tokens, held, seed)
-            work = _Work(torch, place, stack, space, journal, bar, begun, deadline, positive("precision", precision))
+            work = _Work(
+                torch,
+                place,
+                stack,
+                space,
+                journal,
+                bar,
+                begun,
+                deadline,
+                positive("precision", precision),
+                header["threads"],
+            )
             work.facts()
             work.staircase()
             work.batches()
@@ -184,12 +195,13 @@ class _Work:
         begun: float,
         deadline: float,
         precision: float,
+        threads: int,
     ) -> None:
         self.torch, self.device, self.stack, self.space = torch, device, stack, space
         self.journal, self.bar, self.precision = journal, bar, precision
         self.begun, self.deadline = begun, deadline
         self.dtype = stack._dtype
-        self.clock = Clock(torch, device, self.dtype)
+        self.clock = Clock(torch, device, self.dtype, threads)
         self.most_s = (deadline - begun) * _POINT_SHARE
 
     def facts(self) -> None:
@@ -236,7 +248,7 @@ class _Work:
                 return
 
     def _affordable(self, planner: Planner, batch: Batch) -> bool:
-        """Whether a batch can have its repetitions in what is left; before three are known, whether anything is left."""
+        """Whether a batch can have its repetitions in what is left; before three are known, whether any is."""
         left = self.deadline - time.monotonic()
         return left > 0 if len(planner.measured) < 3 else _REPETITIONS * planner.predict(batch) < left
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 __all__ = ["Planner", "coarse", "halton"]
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Float
 
-from tileq_profiling.design import Batch
+from tileq_profiling.measure.batch import Batch
 from tileq_profiling.measure.space import Space
 
 _CANDIDATES = 240
@@ -136,7 +137,7 @@ class Planner:
         return told if told > 0 else max(self.measured.values(), default=0.0)
 
     def next(self, most_s: float) -> Batch | None:
-        """Return the batch to measure next among those predicted to take at most `most_s` seconds; None when all are done."""
+        """Return the batch to measure next, of those predicted to take at most `most_s` seconds; None when none is left."""
         self._turn += 1
         if self._turn % 3 == 0:
             gap = self._gap(most_s)
@@ -164,7 +165,7 @@ class Planner:
         """Return the middle of the lone-prefill gap whose jump the fit explains least."""
         lone = sorted((b.chunk_tokens, t) for b, t in self.measured.items() if not b.decodes and not b.history_tokens)
         best, choice = 0.0, None
-        for (low, low_s), (high, high_s) in zip(lone, lone[1:], strict=False):
+        for (low, low_s), (high, high_s) in pairwise(lone):
             middle = (low + high) // 2
             batch = Batch(chunk_tokens=middle)
             if middle in (low, high) or batch in self.measured or self.predict(batch) > most_s:

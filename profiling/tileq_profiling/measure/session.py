@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from tileq_profiling.design import Batch
+from tileq_profiling.measure.batch import Batch
 from tileq_profiling.profile import Conditions, Profile
 from tileq_theory.errors import InputError
 
@@ -63,7 +63,7 @@ def build_session(header: dict[str, Any], records: list[dict[str, Any]], source:
     points = [record for record in records if record["what"] == "batch"]
     if not points:
         raise InputError(
-            f"{source}: no batch was measured within the budget; expected at least one; give a larger budget_s or a smaller model"
+            f"{source}: no batch was measured within the budget; give a larger budget_s or a smaller model"
         )
     probes = np.array([record["probe_s"] for record in records])
     probe_s = float(np.median(probes))
@@ -77,6 +77,14 @@ def build_session(header: dict[str, Any], records: list[dict[str, Any]], source:
         {**facts, "probe_s": probe_s},
         drift,
     )
+
+
+def _threads_note(threads: int, cuda: bool) -> str:
+    if cuda:
+        return "device time between CUDA events"
+    if threads == 1:
+        return "one torch thread (threads= changes it), timed by its CPU time: other processes' share is not in it"
+    return f"{threads} torch threads, timed by the wall clock"
 
 
 def whole_model_s(record: dict[str, Any], probe_s: float, layers: int, measured: int) -> float:
@@ -98,7 +106,7 @@ def _profile(
     widths = [p["halfwidth"] for p in points]
     notes = [
         f"measured through a stack of {measured} transformer blocks with random weights",
-        f"{header['threads']} torch thread{'s' if header['threads'] != 1 else ''}",
+        _threads_note(int(header["threads"]), "cuda" in header["libraries"]),
         f"medians known to {100 * float(np.median(widths)):.1f} % in the median point",
         *(f"{name} {value:.4g}" for name, value in sorted(facts.items())),
     ]

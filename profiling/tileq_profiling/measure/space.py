@@ -7,7 +7,7 @@ __all__ = ["Space", "free_bytes", "pick_layers"]
 from dataclasses import dataclass
 from typing import Any
 
-from tileq_profiling.design import Batch
+from tileq_profiling.measure.batch import Batch
 from tileq_theory.errors import InputError
 from tileq_theory.hardware import Model
 
@@ -71,7 +71,7 @@ def pick_layers(model: Model, dtype: str, free: float, asked: int | None) -> int
     fits = int((_WEIGHT_SHARE * free - outside) // layer) if free != float("inf") else model.layers
     if fits < (asked or 1):
         raise InputError(
-            f"{model.name} needs {(outside + (asked or 1) * layer) / 1e9:.3g} GB for {asked or 1} of its layers in {dtype}; "
+            f"{model.name} needs {(outside + (asked or 1) * layer) / 1e9:.3g} GB for {asked or 1} of its layers, "
             f"{free / 1e9:.3g} GB are free; choose a smaller model or fewer layers"
         )
     return asked if asked is not None else min(fits, model.layers)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tileq_profiling.profile import Conditions, Profile, save_profile
 
+from tileq_profiling.profile import Conditions, Profile, save_profile
 from tileq_profiling.steps import profile_reader_names, read_profile, read_profile_parts, read_run
 from tileq_theory.errors import InputError
 
