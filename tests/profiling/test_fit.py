@@ -183,8 +183,8 @@ def test_unknown_kv_is_said_and_lent() -> None:
     lender = IterationTime(kv_token_s=3e-7, pair_s=2e-9)
     c = fit(p, bootstrap=0, fill_from=lender)
     assert (c.time.kv_token_s, c.time.pair_s) == (3e-7, 2e-9)
-    assert any("kv_token_s" in w and "not tell" in w for w in c.warnings)
-    assert any("taken from" in w for w in c.warnings)
+    assert any("kv_token_s" in w and "not tell" in w and "is taken from" in w for w in c.warnings)
+    assert not any("_token_s" in w and "left at 0" in w for w in c.warnings)
 
 
 def test_large_batches_only_say_that_the_floor_is_unseen() -> None:

@@ -46,9 +46,10 @@ def slai(data: Path) -> Profile:
     )
     source = "agrimUT/SLAI 5098a7a, plot1_results.csv (Fig. 5a of arXiv 2508.01002)"
     notes = ("per-chunk times recovered from median TTFT and mean iteration of a lone 2048-token prefill",)
-    return times.profile(
-        Conditions(device="rtx-6000-ada", model="mistral-7b-instruct-v0.2", dtype="fp16", source=source, notes=notes)
+    conditions = Conditions(
+        device="rtx-6000-ada", model="mistral-7b-instruct-v0.2", dtype="fp16", source=source, notes=notes
     )
+    return times.profile(conditions)
 
 
 def rtx_4090(data: Path) -> Profile:
@@ -168,8 +169,14 @@ def _yi_roofline() -> IterationTime:
     return roofline(load_gpu("a100-sxm-80gb"), load_model("yi-34b"), dtype="fp16", tp=2)
 
 
+def _mistral_roofline() -> IterationTime:
+    return roofline(load_gpu("rtx-6000-ada"), load_model("mistral-7b-instruct-v0.2"), dtype="fp16")
+
+
+# Llama-2-70B on 4 and 8 H100 is left out: its prompt times triple between 2048 and 4096 tokens, and no member of the
+# family comes within 20 % of them
 SOURCES: dict[str, Source | None] = {
-    "rtx-6000-ada/mistral-7b": Source(slai),
+    "rtx-6000-ada/mistral-7b": Source(slai, _mistral_roofline),
     "rtx-4090/llama-3.1-8b": Source(rtx_4090),
     "a100-sxm-80gb/qwen3-4b": Source(qwen3_4b),
     "a100-sxm-80gb/qwen3-8b": Source(qwen3_8b("a100-sxm-80gb", "a100_sxm", "0.14.0")),
@@ -177,8 +184,8 @@ SOURCES: dict[str, Source | None] = {
     "a100-sxm-80gb/yi-34b-tp2": Source(yi_34b, _yi_roofline),
     **{
         f"{gpu}/llama-2-70b-tp{tp}": Source(llama_2_70b(gpu, hardware, tp))
-        for gpu, hardware in (("a100-sxm-80gb", "a100-80gb"), ("h100-sxm", "h100-80gb"))
-        for tp in (2, 4, 8)
+        for gpu, hardware, tps in (("a100-sxm-80gb", "a100-80gb", (2, 4, 8)), ("h100-sxm", "h100-80gb", (2,)))
+        for tp in tps
     },
     "a100-sxm-80gb/codellama-34b-instruct": None,  # published constants, not fitted here
 }

@@ -11,10 +11,9 @@ from tileq_profiling.calibration import Calibration
 from tileq_profiling.fit import fit
 
 HEADER = """\
-# {name}: iteration time fitted to published measurements.
+# {name}: iteration time fitted to published measurements, seconds and tokens.
 #
-# Written by tools/calibrations; seconds and tokens. Only coefficients, errors and provenance ship, not the
-measurements.
+# Written by tools/calibrations. Only coefficients, errors and provenance ship, not the measurements.
 """
 _TIMES = ("launch_s", "weight_floor_s", "tile_s", "tile_tokens", "token_s", "pair_s", "kv_token_s", "sequence_s")
 

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from tileq_profiling.fit.regions import RegionError
-from tileq_profiling.fit.residuals import RegimeError
-from tileq_profiling.fit.tile_choice import TileVerdict
+from tileq_profiling.calibration.records import RegimeError, RegionError, TileVerdict
 from tileq_profiling.profile.conditions import Conditions
 from tileq_profiling.profile.table import Scope
 from tileq_theory.iteration_time import IterationTime

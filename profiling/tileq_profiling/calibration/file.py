@@ -11,10 +11,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tileq_profiling.calibration.calibration import Calibration
+from tileq_profiling.calibration.records import RegimeError, RegionError, TileVerdict
 from tileq_profiling.edge import first_error
-from tileq_profiling.fit.regions import RegionError
-from tileq_profiling.fit.residuals import RegimeError
-from tileq_profiling.fit.tile_choice import TileVerdict
 from tileq_profiling.profile.file import ConditionsRecord
 from tileq_theory.errors import InputError
 from tileq_theory.iteration_time import IterationTime

@@ -7,7 +7,9 @@ is one, and D decode steps. With T(x) the time of an iteration of x tokens,
     mean(s) (ceil(P/s) + D)     = floor(P/s) T(s) + T(P mod s) + D T(1)
 
 Two rows for each chunk size, one unknown for each size and each remainder, and T(1): least squares in relative error,
-so neither published figure is taken as exact.
+so neither published figure is taken as exact. Where a remainder occurs in one run only, its time and the full chunk's
+are told together alone; a very weak preference for a straight line through the neighbouring sizes then splits them,
+and `interpolated` names them.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from tileq_profiling.profile.table import Profile
 from tileq_theory.errors import InputError, positive_int
 from tileq_theory.iteration_time import IterationTime
 
+_SMOOTHING = 1e-4
+
 
 @dataclass(frozen=True, slots=True)
 class ChunkTimes:
@@ -40,6 +44,8 @@ class ChunkTimes:
         Of the run.
     residual
         Largest relative mismatch of the published figures under the recovered times.
+    interpolated
+        Sizes whose own time the figures do not tell.
     """
 
     tokens: Int[np.ndarray, "size"]
@@ -47,19 +53,21 @@ class ChunkTimes:
     prompt_tokens: int
     decode_steps: int
     residual: float
+    interpolated: tuple[int, ...] = ()
 
     def profile(self, conditions: Conditions | None = None) -> Profile:
-        """Return the times as a profile; each chunk with the pairs of its mean position in the prompt."""
+        """Return the times as a profile; each chunk with the pairs of its mean position in the prompt.
+
+        Its KV reads are left unknown: the one context of the decode step cannot tell k from the launch constant.
+        """
         n = self.tokens.astype(float)
         decode = self.tokens == 1
         full = np.maximum(self.prompt_tokens // self.tokens, 1)
         history = n * (full - 1) / 2  # mean over the full chunks of the tokens already cached
         pairs = np.where(decode, 0.0, n * (history + (n + 1) / 2))
-        context = self.prompt_tokens + (self.decode_steps + 1) / 2
         return Profile.of(
             tokens=n,
             pairs=pairs,
-            kv_tokens=np.where(decode, context, 0.0),
             sequences=np.ones(n.size),
             seconds=self.seconds,
             prefill_tokens=np.where(decode, 0.0, n),
@@ -122,14 +130,30 @@ def recover_chunk_times(
     matrix = np.vstack([counts / ttft[:, None], with_decode / totals[:, None]])
     from scipy.optimize import nnls
 
-    times, _ = nnls(matrix, np.ones(matrix.shape[0]))
+    straight = _SMOOTHING * _second_differences(np.array(sizes, dtype=float)) / float(mean.mean())
+    times, _ = nnls(np.vstack([matrix, straight]), np.append(np.ones(matrix.shape[0]), np.zeros(straight.shape[0])))
     if (times <= 0).any():
         raise InputError(
             f"the figures leave no time for iterations of {sizes[int(np.argmin(times))]} tokens; check the units, the "
             f"prompt length ({prompt_tokens}) and the decode steps ({steps})"
         )
     residual = float(np.abs(matrix @ times - 1).max())
-    return ChunkTimes(np.array(sizes), times, int(prompt_tokens), steps, residual)
+    return ChunkTimes(np.array(sizes), times, int(prompt_tokens), steps, residual, _untold(matrix, sizes))
+
+
+def _second_differences(sizes: Float[np.ndarray, "size"]) -> Float[np.ndarray, "inner size"]:
+    """Return the rows that are 0 where a time lies on the line between its neighbours' times."""
+    rows = np.zeros((max(sizes.size - 2, 0), sizes.size))
+    for i in range(rows.shape[0]):
+        share = (sizes[i + 1] - sizes[i]) / (sizes[i + 2] - sizes[i])
+        rows[i, i : i + 3] = share - 1, 1.0, -share
+    return rows
+
+
+def _untold(matrix: Float[np.ndarray, "figure size"], sizes: list[int]) -> tuple[int, ...]:
+    """Return the sizes whose unit vector lies outside the rows' span: the figures do not tell them one by one."""
+    seen = np.linalg.pinv(matrix) @ matrix
+    return tuple(n for n, share in zip(sizes, np.diag(seen), strict=True) if share < 1 - 1e-6)
 
 
 def ttft_of(time: IterationTime, prompt_tokens: int, chunk_tokens: int) -> float:

@@ -14,24 +14,25 @@ from __future__ import annotations
 
 __all__ = ["fit"]
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tileq_profiling.calibration.calibration import Calibration
+from tileq_profiling.calibration.records import TileVerdict
 from tileq_profiling.fit.bands import error_band_of
-from tileq_profiling.fit.identify import identified, what_is_missing
+from tileq_profiling.fit.identify import identified, told_as_warnings, what_is_missing
 from tileq_profiling.fit.model import held_out_predictions, iteration_time
 from tileq_profiling.fit.program import Exact, fit_exactly
 from tileq_profiling.fit.prune import pruned
 from tileq_profiling.fit.regions import leave_region_out
 from tileq_profiling.fit.resample import bootstrap_draws, intervals_of
 from tileq_profiling.fit.residuals import errors_by_regime
-from tileq_profiling.fit.rows import A, Rows, predict
+from tileq_profiling.fit.rows import NAMES, A, Rows, predict
 from tileq_profiling.fit.screen import polish, screen, splits_of
-from tileq_profiling.fit.tile_choice import TileVerdict, choose_tile, knee_of
+from tileq_profiling.fit.tile_choice import choose_tile, knee_of
 from tileq_profiling.fit.tiles import candidate_tiles
 from tileq_profiling.profile.columns import amounts
 from tileq_profiling.profile.plausibility import unit_questions
@@ -104,10 +105,8 @@ def fit(
     draws = bootstrap_draws(
         problem.rows, tile, _around(splits_of(problem.rows), exact.split_tokens), kept, problem.knee, bootstrap, seed
     )
-    warnings = (*questions, *problem.notes, *what_is_missing(profile, exact.split_tokens))
-    if fill_from is not None:
-        time, filled = _filled(time, fill_from, problem)
-        warnings = (*warnings, *filled)
+    time, told = _filled(time, fill_from, problem.untold)
+    warnings = (*questions, *told, *what_is_missing(profile, exact.split_tokens))
     return Calibration(
         time=time,
         tile=verdict,
@@ -124,14 +123,13 @@ def fit(
 
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """A profile made ready: scaled rows, the coefficients that can be told, candidate tiles, the knee, and notes."""
+    """A profile made ready: scaled rows, coefficients that can be told, candidate tiles, knee, what cannot be told."""
 
     rows: Rows
     active: Sequence[int]
     tiles: Sequence[int]
     knee: float
-    notes: tuple[str, ...]
-    asked: int | None  # the only tile that the caller named
+    untold: Mapping[int, str]
 
 
 def _weights(given: ArrayLike, rows: int) -> np.ndarray:
@@ -151,7 +149,7 @@ def _enough(rows: Rows) -> None:
 
 
 def _pose(profile: Profile, rows: Rows, tiles: Iterable[int] | None) -> _Problem:
-    active, notes = identified(profile, rows)
+    active, untold = identified(profile, rows)
     splits = splits_of(rows)
     pilot = polish(rows, None, splits, active, _PILOT_KNEE)
     first = predict(rows, None, pilot.theta)
@@ -160,7 +158,7 @@ def _pose(profile: Profile, rows: Rows, tiles: Iterable[int] | None) -> _Problem
     given = None if tiles is None else list(tiles)
     candidates = candidate_tiles(rows, given)
     knee = _knee(scaled, candidates, active)
-    return _Problem(scaled, active, candidates, knee, notes, given[0] if given and len(given) == 1 else None)
+    return _Problem(scaled, active, candidates, knee, untold)
 
 
 def _knee(rows: Rows, tiles: Sequence[int], active: Sequence[int]) -> float:
@@ -197,15 +195,16 @@ def _provenance(profile: Profile, problem: _Problem, exact: Exact) -> Provenance
     return Provenance("fitted", c.source or "measured profile", notes)
 
 
-def _filled(time: IterationTime, other: IterationTime, problem: _Problem) -> tuple[IterationTime, tuple[str, ...]]:
-    """Return the model with the untold coefficients of another one."""
-    from tileq_profiling.fit.rows import NAMES, E, K, S
-
-    lent = [j for j in (E, K, S) if j not in problem.active]
-    names = [NAMES[j] for j in lent if getattr(other, NAMES[j]) > 0]
-    if not names:
-        return time, ()
-    changes = {name: getattr(other, name) for name in names}
-    note = f"{', '.join(names)} not measured here, taken from: {other.provenance.source or other.provenance.kind}"
+def _filled(
+    time: IterationTime, other: IterationTime | None, untold: Mapping[int, str]
+) -> tuple[IterationTime, tuple[str, ...]]:
+    """Return the model with the untold coefficients of another one, and the sentences that say so."""
+    if other is None:
+        return time, told_as_warnings(untold, (), "")
+    lent = [j for j in untold if getattr(other, NAMES[j]) > 0]
+    lender = other.provenance.source or other.provenance.kind
+    told = told_as_warnings(untold, lent, lender)
     p = time.provenance
-    return time.with_(**changes, provenance=Provenance(p.kind, p.source, (*p.notes, note))), (note,)
+    notes = (*p.notes, *(t for t in told if "is taken from" in t))
+    changes = {NAMES[j]: getattr(other, NAMES[j]) for j in lent}
+    return time.with_(**changes, provenance=Provenance(p.kind, p.source, notes)), told

@@ -55,8 +55,8 @@ def minimise(
         return nonnegative_solutions(weighted @ columns, weighted @ target)
 
     def residuals(x: np.ndarray) -> np.ndarray:
-        across_rows: np.ndarray = np.einsum("snp,sp->sn", columns, x, optimize=True) - target
-        return across_rows
+        difference: np.ndarray = (columns @ x[:, :, None])[:, :, 0] - target
+        return difference
 
     return _reweight(solve, residuals, np.broadcast_to(weight, (columns.shape[0], target.size)), knee)
 

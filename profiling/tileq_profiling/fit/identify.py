@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["identified", "what_is_missing"]
+__all__ = ["identified", "told_as_warnings", "what_is_missing"]
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -13,8 +15,8 @@ _ORDER = (C, BETA, K, E, S)  # of two columns that say the same, the later one g
 _SEEN = 1e-3  # share of a column (relative to the time) that the others must leave unexplained
 
 
-def identified(profile: Profile, rows: Rows) -> tuple[list[int], tuple[str, ...]]:
-    """Return the coefficients to fit, and one sentence for each that these batches cannot tell."""
+def identified(profile: Profile, rows: Rows) -> tuple[list[int], dict[int, str]]:
+    """Return the coefficients to fit, and for each that these batches cannot tell the reason."""
     columns = {
         C: np.ones(len(rows)),
         BETA: rows.tokens,
@@ -22,38 +24,47 @@ def identified(profile: Profile, rows: Rows) -> tuple[list[int], tuple[str, ...]
         E: rows.pairs,
         S: rows.sequences,
     }
-    notes: list[str] = []
+    reasons: dict[int, str] = {}
     kept: list[int] = []
     basis = np.zeros((len(rows), 0))
     for j in _ORDER:
         column = columns[j] / rows.scale
         size = float(np.linalg.norm(column))
         if size == 0:
-            notes.append(_absent(j, profile))
+            reasons[j] = _absent(j, profile)
             continue
         rest = column - basis @ (basis.T @ column)
         rest -= basis @ (basis.T @ rest)
         if float(np.linalg.norm(rest)) < _SEEN * size:
-            notes.append(
-                f"{NAMES[j]} cannot be told from {', '.join(NAMES[i] for i in kept)} in these batches; it is left at 0"
-            )
+            reasons[j] = f"cannot be told from {', '.join(NAMES[i] for i in kept)} in these batches"
             continue
         kept.append(j)
         basis = np.column_stack([basis, rest / np.linalg.norm(rest)])
     if BETA in kept:
         kept += [W, A]
-    return sorted(kept), tuple(n for n in notes if n)
+    return sorted(kept), reasons
 
 
 def _absent(j: int, profile: Profile) -> str:
-    if j == S:
-        return "" if "sequences" in profile.unknown else "sequence_s is not measured: no batch states its sequences"
-    name, column, what = (
-        ("kv_token_s", "kv_tokens", "no decode with a context") if j == K else ("pair_s", "pairs", "no prefill")
-    )
-    if column in profile.unknown:
-        return f"{name} is not measured: the source does not tell {column}; it is left at 0, so long contexts look free"
-    return f"{name} is not measured: {what} is in the profile; it is left at 0, so that work looks free"
+    column, what = {
+        K: ("kv_tokens", "no decode with a context is in the profile"),
+        E: ("pairs", "no prefill is in the profile"),
+        S: ("sequences", "no batch states its sequences"),
+    }[j]
+    return f"is not measured: {f'the source does not tell {column}' if column in profile.unknown else what}"
+
+
+def told_as_warnings(reasons: Mapping[int, str], lent: Sequence[int], lender: str) -> tuple[str, ...]:
+    """Return a sentence for each coefficient that could not be told: what stands in its place, what that means."""
+    out = []
+    for j, why in reasons.items():
+        if j in lent:
+            out.append(f"{NAMES[j]} {why}; it is taken from: {lender}")
+        elif j in (E, K):
+            out.append(f"{NAMES[j]} {why}; it is left at 0, so long contexts look free")
+        elif "cannot be told" in why:
+            out.append(f"{NAMES[j]} {why}; it is left at 0")
+    return tuple(out)
 
 
 def what_is_missing(profile: Profile, split_tokens: float) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from tileq_profiling.fit.rows import BETA, NAMES, A, Rows, W, design, predict
 from tileq_profiling.fit.screen import used_in
 from tileq_theory.errors import SolveError
 
+_TOGETHER = 16  # splits in one stack: bounded memory
 _GAP = 1e-6  # relative: below it two splits are the same fit
 
 
@@ -62,11 +63,12 @@ def fit_exactly(rows: Rows, tile: int | None, splits: Sequence[float], active: S
     target = rows.seconds / rows.scale
     bounds: list[tuple[float, float, Float[np.ndarray, "7"]]] = []
     used = used_in(active, tile, 1.0)
-    for split in splits:
-        solution, loss = minimise(design(rows, tile, split, used)[None], target, knee, rows.weight)
-        theta = np.zeros(len(NAMES))
-        theta[used] = solution[0]
-        bounds.append((float(loss[0]) / len(rows), split, theta))
+    for some in range(0, len(splits), _TOGETHER):
+        few = splits[some : some + _TOGETHER]
+        columns = np.stack([design(rows, tile, split, used) for split in few])
+        thetas = np.zeros((len(few), len(NAMES)))
+        thetas[:, used], losses = minimise(columns, target, knee, rows.weight)
+        bounds += [(float(v) / len(rows), split, theta) for v, split, theta in zip(losses, few, thetas, strict=True)]
     bounds.sort(key=lambda item: (item[0], item[1]))
     best: Exact | None = None
     programs = 0

@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["RegionError", "leave_region_out"]
+__all__ = ["leave_region_out"]
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from tileq_profiling.calibration.records import RegionError
 from tileq_profiling.fit.prune import pruned
 from tileq_profiling.fit.rows import Rows, predict
 from tileq_profiling.fit.screen import splits_of
-
-
-@dataclass(frozen=True, slots=True)
-class RegionError:
-    """Error on a region that the fit did not see.
-
-    Parameters
-    ----------
-    region
-        What was left out.
-    points
-        Its rows.
-    median_abs, bias
-        Median absolute relative error there, and the median relative error.
-    """
-
-    region: str
-    points: int
-    median_abs: float
-    bias: float
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the errors as plain data."""
-        return asdict(self)
 
 
 def leave_region_out(rows: Rows, tile: int | None, active: Sequence[int], knee: float) -> tuple[RegionError, ...]:

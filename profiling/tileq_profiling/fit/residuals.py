@@ -2,47 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["PARTS", "RegimeError", "errors_by_regime", "longest_part"]
-
-from dataclasses import asdict, dataclass
+__all__ = ["PARTS", "errors_by_regime", "longest_part"]
 
 import numpy as np
 from jaxtyping import Float
 
+from tileq_profiling.calibration.records import RegimeError
 from tileq_profiling.profile.table import Profile
 from tileq_theory.iteration_time import IterationTime
 
 PARTS = ("launch", "floor", "compute", "prefill attention", "decode attention", "sequences")
-
-
-@dataclass(frozen=True, slots=True)
-class RegimeError:
-    """Relative errors (predicted/measured - 1) of the rows of one regime.
-
-    Parameters
-    ----------
-    regime
-        "all", a phase or a part.
-    points
-        Rows.
-    median_abs, p90_abs
-        Median and 90 % quantile of the absolute relative error.
-    bias
-        Median relative error, above 0 where the model is too slow.
-    inside
-        Share of the rows inside the error band.
-    """
-
-    regime: str
-    points: int
-    median_abs: float
-    p90_abs: float
-    bias: float
-    inside: float
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the errors as plain data."""
-        return asdict(self)
 
 
 def longest_part(time: IterationTime, profile: Profile) -> np.ndarray:

@@ -74,11 +74,14 @@ def screen(
     index = np.searchsorted(rows.tokens, splits, side="right")
     weighted = full * own[:, None]
     base = _sums(weighted[:, :, None] * full[:, None, :], index)
-    out = []
-    for tile in tiles:
-        grams = _with_tile(base, rows, tile, weighted, own, index)
-        out.append(_best(rows, tile, splits, active, own, grams))
-    return out
+    sums = np.stack([_with_tile(base, rows, tile, weighted, own, index) for tile in tiles])
+    gram = np.stack([_masked(one, tile, active) for one, tile in zip(sums, tiles, strict=True)])
+    p = len(NAMES)
+    stack = gram.reshape(-1, p + 1, p + 1)
+    theta = nonnegative_solutions(stack[:, :p, :p], stack[:, :p, p]).reshape(*gram.shape[:2], p)
+    bound = gram[..., p, p] - 2 * np.sum(theta * gram[..., :p, p], axis=-1)
+    bound += np.sum(theta * (gram[..., :p, :p] @ theta[..., None])[..., 0], axis=-1)
+    return [_best(rows, tile, splits, own, theta[i], bound[i]) for i, tile in enumerate(tiles)]
 
 
 def _sums(per_row: np.ndarray, index: np.ndarray) -> np.ndarray:
@@ -103,28 +106,29 @@ def _with_tile(
     return out
 
 
-def _best(
-    rows: Rows,
-    tile: int | None,
-    splits: Sequence[float],
-    active: Sequence[int],
-    weights: np.ndarray,
-    sums: np.ndarray,
-) -> Cell:
+def _masked(sums: np.ndarray, tile: int | None, active: Sequence[int]) -> np.ndarray:
+    """Return each split's normal equations: floor columns up to it, line columns beyond it, only the active ones."""
     below, beyond = sums[:-1].copy(), sums[-1] - sums[:-1]
     below[:, [A, BETA], :] = 0.0
     below[:, :, [A, BETA]] = 0.0
     beyond[:, W, :] = 0.0
     beyond[:, :, W] = 0.0
-    gram = below + beyond
+    gram: np.ndarray = below + beyond
     unused = [j for j in range(len(NAMES)) if j not in used_in(active, tile, 1.0)]
     gram[:, unused, :] = 0.0
     gram[:, :, unused] = 0.0
-    p = len(NAMES)
-    theta = nonnegative_solutions(gram[:, :p, :p], gram[:, :p, p])
-    bound = gram[:, p, p] - 2 * np.einsum("sp,sp->s", theta, gram[:, :p, p])
-    bound += np.einsum("sp,spq,sq->s", theta, gram[:, :p, :p], theta)
-    # the loss of the model as it is evaluated, max included; a split's own assignment is only a bound of it
+    return gram
+
+
+def _best(
+    rows: Rows,
+    tile: int | None,
+    splits: Sequence[float],
+    weights: np.ndarray,
+    theta: Float[np.ndarray, "split 7"],
+    bound: Float[np.ndarray, "split"],
+) -> Cell:
+    """Return the best split by the loss of the model as it is evaluated, max included, which its own program bounds."""
     best: Cell | None = None
     for s in np.argsort(bound, kind="stable")[:3]:
         residual = (predict(rows, tile, theta[s]) - rows.seconds) / rows.scale

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from tileq_profiling.fit.tile_choice import TileVerdict
+from tileq_profiling.calibration.records import TileVerdict
 from tileq_profiling.fit.tiles import roundest
 from tileq_profiling.profile.table import Profile
 from tileq_theory.errors import InputError, positive

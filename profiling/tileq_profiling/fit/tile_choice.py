@@ -10,15 +10,14 @@ held-out loss.
 
 from __future__ import annotations
 
-__all__ = ["TileVerdict", "choose_tile"]
+__all__ = ["choose_tile", "knee_of"]
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
+from tileq_profiling.calibration.records import TileVerdict
 from tileq_profiling.fit.folds import folds_of
 from tileq_profiling.fit.huber import huber, huber_weights, spread
 from tileq_profiling.fit.rows import BETA, A, Rows, predict
@@ -33,50 +32,6 @@ _FEWEST_BATCHES = 10  # distinct batch sizes; with fewer a held-out fold is an e
 _RESAMPLES = 400
 _NEAR = 0.1
 _SMALLEST_STEP = 0.15  # share of a tile's time in its step: a smaller ripple is nothing to schedule by
-
-
-@dataclass(frozen=True, slots=True)
-class TileVerdict:
-    """What the measurements say about the tile.
-
-    Parameters
-    ----------
-    answer
-        "tile": a staircase predicts held-out batches better; "none": it does not, so the model is affine; "undecided":
-        too few batch sizes to hold any out.
-    tile_tokens
-        b for "tile"; None where the model is affine.
-    confidence
-        Of the answer, in [0, 1]: 1 - p of the held-out comparison for "tile", p for "none", 0 for "undecided".
-    tile_confidence
-        Share of bootstrap resamples in which this tile was the best of all tried.
-    improvement
-        1 - held-out loss with the tile / held-out loss of the affine model.
-    rivals
-        Other tiles with the share of resamples in which they were best, best first.
-    reason
-        One sentence.
-    """
-
-    answer: Literal["tile", "none", "undecided"]
-    tile_tokens: int | None
-    confidence: float
-    tile_confidence: float = 0.0
-    improvement: float = 0.0
-    rivals: tuple[tuple[int, float], ...] = ()
-    reason: str = ""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the verdict as plain data."""
-        return {
-            "answer": self.answer,
-            "tile_tokens": self.tile_tokens,
-            "confidence": self.confidence,
-            "tile_confidence": self.tile_confidence,
-            "improvement": self.improvement,
-            "rivals": [{"tile_tokens": b, "share": share} for b, share in self.rivals],
-            "reason": self.reason,
-        }
 
 
 def choose_tile(rows: Rows, tiles: Sequence[int], active: Sequence[int], knee: float, seed: int = 0) -> TileVerdict:
