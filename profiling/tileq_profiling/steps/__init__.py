@@ -5,6 +5,7 @@
 True
 """
 
+from tileq_profiling.steps.compose import whole_model
 from tileq_profiling.steps.operators import KINDS, Operator, OperatorTable
 from tileq_profiling.steps.reading import Part, ProfileReading
 from tileq_profiling.steps.registry import (
@@ -34,4 +35,5 @@ __all__ = [
     "read_profile_parts",
     "read_run",
     "run_reader_names",
+    "whole_model",
 ]

@@ -120,16 +120,17 @@ def _tables(place: Place) -> list[tuple[str, Table]]:
 def _read(place: Place) -> OperatorTable:
     tables = _tables(place)
     operators = [operator for name, table in tables for operator in _operators(name, table)]
-    device, versions = "", dict[str, str]()
+    devices = {str(name) for _, table in tables for name in np.unique(table.get("device", np.empty(0)).astype(str))}
+    if len(devices) > 1:
+        raise InputError(f"{place.name} holds tables of {', '.join(sorted(devices))}; pass the folder of one device")
+    device, versions = "".join(devices), dict[str, str]()
     for _, table in tables:
-        if "device" in table:
-            device = device or str(table["device"][0])
         if "framework" in table and "version" in table:
             versions[str(table["framework"][0]).lower()] = str(table["version"][0])
     dtypes = {str(operator.shape.get("gemm_dtype") or operator.shape.get("attn_dtype")) for operator in operators}
     warnings = []
     if len(dtypes) > 1:
-        warnings.append(f"formats {', '.join(sorted(dtypes))} in one table: find(gemm_dtype=...) takes one")
+        warnings.append(f"formats {', '.join(sorted(dtypes))} in one table")
     dtype = _DTYPES.get(dtypes.pop(), "bf16") if len(dtypes) == 1 else "bf16"
     conditions = Conditions(device=device, dtype=dtype, libraries=versions, source=place.name)
     return OperatorTable(tuple(operators), "aiconfigurator", conditions, tuple(warnings))

@@ -11,8 +11,9 @@ __all__ = ["Entry", "LogClock", "entries", "pieces", "process_of"]
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
+from typing import NamedTuple
 
 from tileq_profiling.readers.source import Source
 
@@ -40,8 +41,7 @@ def pieces(source: Source) -> Iterator[bytes]:
             yield tail
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One log entry: its match and what stands before it on its line."""
 
     match: re.Match[bytes]
@@ -59,6 +59,7 @@ def entries(source: Source, marker: bytes, pattern: re.Pattern[bytes]) -> Iterat
             yield None
 
 
+@lru_cache(maxsize=4096)  # a stamp of whole seconds: what stands before an entry repeats for many lines
 def process_of(before: bytes) -> str:
     """Return which process wrote an entry, from the text before it: "engine 0 pid 123", or "" where it says nothing."""
     named = []

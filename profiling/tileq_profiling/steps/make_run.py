@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from tileq_profiling.profile import Conditions
 from tileq_profiling.readers.values import MAX_TOKENS
+from tileq_profiling.steps.names import in_catalogue
 from tileq_profiling.steps.run import MeasuredRun, RunSeries, Tokens
 from tileq_theory.errors import InputError
 
@@ -80,7 +81,7 @@ def make_run(
         series=tuple(series),
         totals=dict(totals or {}),
         preemptions=preemptions,
-        conditions=conditions or Conditions(source=source),
+        conditions=in_catalogue(conditions or Conditions(source=source)),
         kv_capacity_tokens=kv_capacity_tokens,
         skipped=tuple(left),
         warnings=tuple(dict.fromkeys(told)),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tileq_profiling.profile import Profile, unit_questions
+from tileq_profiling.steps.names import in_catalogue
 from tileq_theory.errors import InputError
 
 
@@ -106,6 +107,7 @@ def finish(
 ) -> ProfileReading:
     """Return the reading, with the questions that implausible times and lone regimes raise."""
     found = list(warnings or [])
+    parts = [Part(part.labels, part.profile.with_(conditions=in_catalogue(part.profile.conditions))) for part in parts]
     for part in parts:
         with np.errstate(over="ignore", divide="ignore"):  # a time near 0 gives an infinite rate, which is questioned
             asked = [*(unit_questions(part.profile) if questions else ()), *regime_warnings(part.profile)]

@@ -19,9 +19,11 @@ __all__ = [
 import csv
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tileq_profiling.operators import Launch
 from tileq_profiling.profile import Profile
 from tileq_profiling.steps import (
     aiconfigurator,
@@ -45,12 +47,15 @@ from tileq_profiling.steps import (
     vllm_stats,
 )
 from tileq_profiling.steps.base import OperatorReader, ProfileOptions, ProfileReader, RunOptions, RunReader
+from tileq_profiling.steps.compose import whole_model
+from tileq_profiling.steps.names import in_catalogue
 from tileq_profiling.steps.operators import OperatorTable
 from tileq_profiling.steps.place import Place
 from tileq_profiling.steps.reading import ProfileReading
 from tileq_profiling.steps.run import MeasuredRun
 from tileq_profiling.steps.steps_table import MAX_ROWS
 from tileq_theory.errors import InputError, near_matches, positive, positive_int
+from tileq_theory.hardware import Gpu, Model, load_gpu, load_model
 
 PROFILE_READERS: tuple[ProfileReader, ...] = (
     *own_profile.READERS,
@@ -127,6 +132,10 @@ def read_profile(
     format: str | None = None,  # noqa: A002 - the word users look for
     *,
     where: Mapping[str, str] | None = None,
+    model: Model | str | None = None,
+    gpu: Gpu | str | None = None,
+    launch: Launch | None = None,
+    tp: int = 1,
     kv_capacity_tokens: float | None = None,
     prompt_tokens: int | None = None,
     max_rows: int = MAX_ROWS,
@@ -142,8 +151,14 @@ def read_profile(
     where
         Which engine or condition to read, where the file holds several: {"engine": "0"}, {"hardware": "h100-80gb"}.
         Engines of one log are read together when it is None; different conditions never are.
+    model, gpu
+        For profiles of operators: the model to put together (needed), and the device whose bandwidth prices kernels
+        that the table lacks. Elsewhere they name the conditions of a file that does not tell them.
+    launch, tp
+        For profiles of operators: launch and host time to add, and the tensor-parallel degree to take.
     kv_capacity_tokens
-        Size of the KV cache, for logs that give its usage as a share and not its size.
+        Size of the KV cache, for logs that give its usage as a share and not its size; for profiles of operators the
+        largest KV that a batch may hold.
     prompt_tokens
         Length of the lone prompt, for tables of chunked prefill that do not say it (SLAI: 2048).
     max_rows
@@ -159,10 +174,35 @@ def read_profile(
     InputError
         The file cannot be read, is of no known format, or has a value that is not right (row and field are named).
     """
+    shape = load_model(model) if isinstance(model, str) else model
+    device = load_gpu(gpu) if isinstance(gpu, str) else gpu
+    table = _operators_of(path, format)
+    if table is not None:
+        if shape is None:
+            raise InputError(f"{path} holds times of single operators: pass model= to put its iterations together")
+        return whole_model(table, shape, gpu=device, launch=launch, tp=tp, most_kv_tokens=kv_capacity_tokens)
     reading = read_profile_parts(
         path, format, kv_capacity_tokens=kv_capacity_tokens, prompt_tokens=prompt_tokens, max_rows=max_rows
     )
-    return reading.choose(where)
+    return _named(reading.choose(where), shape, device)
+
+
+def _operators_of(path: str | Path, name: str | None) -> OperatorTable | None:
+    """Return the operators of a file that holds them (or is said to); None for any other."""
+    if name is not None:
+        return read_operators(path, name) if name in operator_reader_names() else None
+
+    def knows(place: Place) -> bool:
+        return _knows(place, PROFILE_READERS) is None and _knows(place, OPERATOR_READERS) is not None
+
+    return read_operators(path) if _guarded(path, knows) else None
+
+
+def _named(profile: Profile, model: Model | None, gpu: Gpu | None) -> Profile:
+    """Return the profile with the conditions that the caller knows and the file did not tell."""
+    told = profile.conditions
+    named = replace(told, model=model.name if model and not told.model else told.model)
+    return profile.with_(conditions=replace(named, device=gpu.name if gpu and not told.device else told.device))
 
 
 def read_run(
@@ -210,7 +250,8 @@ def read_operators(path: str | Path, format: str | None = None) -> OperatorTable
     """
 
     def read(place: Place) -> OperatorTable:
-        return _choose(place, format, OPERATOR_READERS, "operator times", _elsewhere_operators).read(place)
+        table = _choose(place, format, OPERATOR_READERS, "operator times", _elsewhere_operators).read(place)
+        return replace(table, conditions=in_catalogue(table.conditions))
 
     return _guarded(path, read)
 

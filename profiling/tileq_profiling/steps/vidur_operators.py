@@ -125,13 +125,16 @@ def _all_reduce(source: Source, stats: list[str]) -> list[Operator]:
 
 def _read(place: Place) -> OperatorTable:
     paths = [path for name in _FILES for path in place.files(name)] if place.is_folder else [place.path]
+    for name in _FILES[:2]:
+        if (count := sum(path.name == name for path in paths)) > 1:
+            raise InputError(f"{place.name} holds {count} files {name}; pass the folder of one device and model")
     operators = [operator for path in paths for operator in _operators(Source(path))]
     tps = {float(operator.shape["tp"]) for operator in operators if "tp" in operator.shape}
     warnings = []
     if place.is_folder and not any("attention" in operator.kind for operator in operators):
         warnings.append("no attention.csv: the time of attention must come from elsewhere")
     if len(tps) > 1:
-        warnings.append(f"tensor parallel degrees {', '.join(f'{tp:g}' for tp in sorted(tps))}: find(tp=...) takes one")
+        warnings.append(f"tensor parallel degrees {', '.join(f'{tp:g}' for tp in sorted(tps))} in one table")
     return OperatorTable(
         tuple(operators),
         "vidur-operators",

@@ -56,32 +56,28 @@ class _Log:
             return
         self.last[engine] = fields
         _, context_requests, context, requests, generated, ms, dummy, usage = fields
-        prefill, decode = float(context), float(generated)
+        prefill, tokens, seconds = float(context), float(context) + float(generated), float(ms) / 1e3
         if dummy is not None:
             self.rows.dropped["dummy iterations (a rank without work of its own)"] += 1
-        elif prefill + decode == 0:
+        elif tokens == 0:
             self.rows.dropped["iterations without tokens"] += 1
-        elif float(ms) == 0:
+        elif seconds == 0:
             self.rows.dropped["iterations of 0 ms"] += 1
         else:
-            self._count_usage(usage)
-            kv = self._kv(usage, prefill)
-            self._values.extend(
-                (prefill + decode, prefill, kv, float(context_requests) + float(requests), float(ms) / 1e3)
-            )
+            kv = 0.0
+            if usage is None:
+                self.without_usage += 1
+            else:
+                self.with_usage += 1
+                kv = self._kv(usage, prefill)
+            self._values.extend((tokens, prefill, kv, float(context_requests) + float(requests), seconds))
             self._owners.append(engine)
             if len(self._owners) >= _BATCH:
                 self.flush()
 
-    def _count_usage(self, usage: bytes | None) -> None:
-        if usage is None:
-            self.without_usage += 1
-        else:
-            self.with_usage += 1
-
-    def _kv(self, usage: bytes | None, prefill: float) -> float:
+    def _kv(self, usage: bytes, prefill: float) -> float:
         """KV in use, less what this step's prefill wrote: what decodes read, and the cached parts of open prompts."""
-        if usage is None or self.capacity is None:
+        if self.capacity is None:
             return 0.0
         return max(0.0, float(usage) / 100.0 * self.capacity - prefill)
 

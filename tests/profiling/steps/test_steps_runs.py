@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import numpy as np
 import pytest
 
-from tileq_profiling.steps import read_operators, read_run, run_reader_names
+from tileq_profiling.steps import read_operators, read_profile, read_run, run_reader_names
 from tileq_theory.errors import InputError
 
 # prompt, output, arrival s, TTFT s, gap s
@@ -239,3 +240,39 @@ def test_operator_tables_in_seconds(data):
     (only,) = gemm.find("gemm")
     square = (only.column("columns") == 4096) & (only.column("inner") == 4096) & (only.column("rows") == 1024)
     assert only.seconds[square] == pytest.approx([204e-6], rel=0.01)
+
+
+def test_operators_become_iterations_of_a_model(data):
+    """Llama-3.1-8B on the 4090: a decode of one token streams 16 GB of weights at 1 TB/s, so about 16 ms."""
+    folder = data / "llmservingsim/profiler/perf/RTX4090/meta-llama/Llama-3.1-8B/bf16"
+    with pytest.raises(InputError, match="pass model="):
+        read_profile(folder)
+    p = read_profile(folder, model="llama-3.1-8b", kv_capacity_tokens=41408)
+    assert (p.scope, p.conditions.device, p.conditions.model) == ("layer operators", "rtx-4090", "llama-3.1-8b")
+    lone = p.seconds[(p.tokens == 1) & (p.kv_tokens == 16)]
+    assert 0.015 < float(lone[0]) < 0.019
+    with pytest.raises(InputError, match="files mlp.csv; pass the folder of one device"):
+        read_operators(data / "vidur/profiling")
+    with pytest.raises(InputError, match="pass the folder of one device"):
+        read_operators(data / "aiconfigurator/data")
+    direct = vidur_profile_of(data / "vidur/profiling/compute/a100/meta-llama/Llama-2-7b-hf/mlp.csv")
+    got = read_profile(data / "vidur/profiling/compute/a100", model="llama-2-7b", tp=2)
+    np.testing.assert_allclose(np.sort(got.seconds), np.sort(direct), rtol=1e-12)
+
+
+def vidur_profile_of(path):
+    """Seconds of 32 layers of the rows with tp 2, by the csv module alone."""
+    rows = [row for row in csv.DictReader(path.open()) if row["num_tensor_parallel_workers"] == "2"]
+    once = (
+        "input_layernorm",
+        "attn_pre_proj",
+        "attn_rope",
+        "attn_post_proj",
+        "post_attention_layernorm",
+        "mlp_up_proj",
+        "mlp_act",
+        "mlp_down_proj",
+    )
+    return [
+        32e-3 * (sum(float(row[f"time_stats.{op}.median"]) for op in once) + 2 * float(row["time_stats.add.median"])) for row in rows
+    ]  # fmt: skip

@@ -138,10 +138,10 @@ def test_splitwise_conditions_are_never_mixed(write):
     head = "model,hardware,prompt_size,batch_size,token_size,prompt_time,token_time,tensor_parallel\n"
     text = head + "llama2-70b,a100-80gb,512,2,128,196.0,54.0,2\nllama2-70b,h100-80gb,512,2,128,96.0,44.0,4\n"
     path = write(text)
-    with pytest.raises(InputError, match="2 different conditions .* choose one, as in where="):
+    with pytest.raises(InputError, match=r"2 different conditions .* choose one, as in where="):
         read_profile(path)
     p = read_profile(path, where={"hardware": "h100-80gb"})
-    assert (p.conditions.device, p.conditions.model, p.conditions.tp) == ("h100-80gb", "llama2-70b", 4)
+    assert (p.conditions.device, p.conditions.model, p.conditions.tp) == ("h100-sxm", "llama-2-70b", 4)
     assert p.tokens.tolist() == [1024.0, 2.0]
     np.testing.assert_allclose(p.seconds, [0.096, 0.044])
     np.testing.assert_allclose(p.pairs, [2 * 512 * 513 / 2, 0.0])

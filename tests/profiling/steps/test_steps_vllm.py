@@ -174,7 +174,7 @@ def test_start_up_tells_the_conditions(write):
     profile = read_profile(write(head + logs.vllm_line(logs.Iteration(0, 1, 64, 0, 0, 2000)) + "\n"))
     c = profile.conditions
     assert (c.model, c.tp, c.dtype, c.kv_dtype, dict(c.libraries)) == (
-        "meta-llama/Llama-3.1-8B", 2, "bf16", None, {"vllm": "0.19.0"},
+        "llama-3.1-8b", 2, "bf16", None, {"vllm": "0.19.0"},
     )  # fmt: skip
 
 
