@@ -25,6 +25,8 @@ def table_columns(
     """Return the named columns of a CSV file: numbers of 0 or more as floats, and texts."""
     header = need_header(source)
     wanted: list[tuple[str, Kind]] = [*((name, "time") for name in numeric), *((name, "text") for name in text)]
+    if not wanted:
+        raise InputError(f"{source.name} has none of this format's columns; it has: {', '.join(header.columns)[:200]}")
     columns = [Column(need_column(source, header, name), name, kind) for name, kind in wanted]
     read = dict(zip((name for name, _ in wanted), read_columns(source, header, columns), strict=True))
     return (

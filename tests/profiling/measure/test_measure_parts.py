@@ -1,4 +1,4 @@
-"""The parts of measuring that need no torch: the journal, the plan, the interval of a median, the session's arithmetic."""
+"""Measuring without torch: the journal, the plan, the interval of a median, the session's arithmetic."""
 
 from __future__ import annotations
 
@@ -159,10 +159,10 @@ def test_the_design_narrows_faster_than_chance():
     """Largest variance of a predicted relative time after 10 more points, against the median of 15 random choices."""
 
     def worst(batches):
-        rows = lambda bs: (
-            np.array([[1, b.tokens, b.pairs, b.kv_tokens, b.sequences] for b in bs])
-            / np.array([[truth(b)] for b in bs])
-        )
+        def rows(bs):
+            table = np.array([[1, b.tokens, b.pairs, b.kv_tokens, b.sequences] for b in bs])
+            return table / np.array([[truth(b)] for b in bs])
+
         known, asked = rows(batches), rows(planner._choices)
         scale = np.abs(asked).max(axis=0)
         inverse = np.linalg.inv((known / scale).T @ (known / scale) + 1e-9 * np.eye(5))
@@ -186,7 +186,10 @@ def test_the_design_narrows_faster_than_chance():
 def test_gaps_close_in_on_a_step():
     """With a step of the tile at 256 tokens, some lone prefill is measured within 32 tokens of it on either side."""
     planner = Planner(Space(1024, 64, 2048, 65536))
-    tall = lambda b: truth(b) + (0.05 if b.tokens > 256 else 0.0)
+
+    def tall(b):
+        return truth(b) + (0.05 if b.tokens > 256 else 0.0)
+
     for size in (1, 128, 1024):
         planner.add(Batch(chunk_tokens=size), tall(Batch(chunk_tokens=size)))
     for _ in range(30):

@@ -56,14 +56,16 @@ def stats_v1(
     clock = f"04-22 {12 + second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
     return (
         f"(APIServer pid=7) INFO {clock} [loggers.py:118] Engine {engine:03d}: Avg prompt throughput: {prompt:.1f} "
-        f"tokens/s, Avg generation throughput: {output:.1f} tokens/s, Running: {running} reqs, Waiting: {waiting} reqs, "
+        f"tokens/s, Avg generation throughput: {output:.1f} tokens/s, Running: {running} reqs, "
+        f"Waiting: {waiting} reqs, "
         f"GPU KV cache usage: {usage:.1f}%, Prefix cache hit rate: 0.0%"
     )
 
 
 def stats_v0(second: int, prompt: float, output: float, running: int, swapped: int, pending: int, usage: float) -> str:
     return (
-        f"INFO 04-22 12:{second // 60:02d}:{second % 60:02d} metrics.py:351] Avg prompt throughput: {prompt:.1f} tokens/s, "
+        f"INFO 04-22 12:{second // 60:02d}:{second % 60:02d} metrics.py:351] Avg prompt throughput: "
+        f"{prompt:.1f} tokens/s, "
         f"Avg generation throughput: {output:.1f} tokens/s, Running: {running} reqs, Swapped: {swapped} reqs, Pending: "
         f"{pending} reqs, GPU KV cache usage: {usage:.1f}%, CPU KV cache usage: 0.0%."
     )
@@ -79,7 +81,8 @@ def sglang_prefill(second: int, new: int, queued: int, rate: float | None = None
 
 def sglang_decode(second: int, running: int, token: int, rate: float, rank: str = " TP0", extra: str = "") -> str:
     return (
-        f"[2025-07-18 15:{second // 60:02d}:{second % 60:02d}{rank}] Decode batch. #running-req: {running}, #token: {token}, "
+        f"[2025-07-18 15:{second // 60:02d}:{second % 60:02d}{rank}] Decode batch. #running-req: {running}, "
+        f"#token: {token}, "
         f"token usage: 0.82, {extra}cuda graph: True, gen throughput (token/s): {rate:.2f}, #queue-req: 3"
     )
 

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+import step_logs as logs
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tileq_profiling.steps import read_profile, read_profile_parts, read_run
 from tileq_theory.errors import InputError
-
-if "step_logs" not in sys.modules:
-    _SPEC = importlib.util.spec_from_file_location("step_logs", Path(__file__).with_name("step_logs.py"))
-    assert _SPEC is not None and _SPEC.loader is not None
-    sys.modules["step_logs"] = importlib.util.module_from_spec(_SPEC)
-    _SPEC.loader.exec_module(sys.modules["step_logs"])
-logs = sys.modules["step_logs"]
 
 
 def test_sglang_decode_steps_only_where_the_batch_did_not_change(write):
@@ -88,8 +81,6 @@ def test_sglang_ranks_stay_apart(write):
 @given(cut=st.integers(100, 190))
 def test_sglang_truncated_lines_never_give_a_step(cut):
     """A line cut before its throughput's last digit may lose digits, never gain a step that is off by a factor."""
-    import tempfile
-
     whole = [logs.sglang_decode(i, 10, 500, 400.0) for i in range(3)]
     text = "\n".join([whole[0], whole[1], whole[2][:cut]])
     with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +108,8 @@ def trt(i, ms, ctx=1, ctx_tokens=256, gen=3, **more):
         "numQueuedRequests": 4,
         "timestamp": f"07-25-2025 16:54:{30 + i:02d}.140189",
         "inflightBatchingStats": {
-            "numContextRequests": ctx, "numCtxTokens": ctx_tokens, "numGenRequests": gen, "numScheduledRequests": ctx + gen,
+            "numContextRequests": ctx, "numCtxTokens": ctx_tokens, "numGenRequests": gen,
+            "numScheduledRequests": ctx + gen,
             "numPausedRequests": 0, **more,
         },
         "kvCacheStats": {"maxNumBlocks": 100, "usedNumBlocks": 25, "freeNumBlocks": 75, "tokensPerBlock": 32},
@@ -162,9 +154,11 @@ def test_trtllm_truncated_line_is_counted_and_nan_refused(write):
 
 def test_trtllm_of_2023_has_a_path_and_no_times(write):
     record = (
-        '[TensorRT-LLM][INFO] {"Active Request Count":249,"Context Requests":8,"Free KV cache blocks":0,"Generation Requests":231,'
+        '[TensorRT-LLM][INFO] {"Active Request Count":249,"Context Requests":8,"Free KV cache blocks":0,'
+        '"Generation Requests":231,'
         '"Iteration Counter":90,"Max KV cache blocks":2448,"Max Request Count":256,"Scheduled Requests":239,'
-        '"Timestamp":"12-13-2023 14:55:14","Tokens per KV cache block":128,"Total Context Tokens":6904,"Used KV cache blocks":1224}'
+        '"Timestamp":"12-13-2023 14:55:14","Tokens per KV cache block":128,'
+        '"Total Context Tokens":6904,"Used KV cache blocks":1224}'
     )
     path = write(record + "\n" + record.replace("14:55:14", "14:55:15"))
     with pytest.raises(InputError, match="2023, which gives no time"):
@@ -177,8 +171,10 @@ def test_trtllm_of_2023_has_a_path_and_no_times(write):
 def test_trtllm_text_log_takes_the_time_from_the_next_line(write):
     def line(i, ms, ctx, gen, rank=0):
         return (
-            f"[TRT-LLM] [I] [_torch][RANK {rank}] iter = {i}, global_rank = {rank}, rank = {rank}, currank_total_requests = 0/1, "
-            f"host_step_time = 9.4ms, prev_device_step_time = {ms}, timestamp = 08-23-2026 01:02:03, num_scheduled_requests: 3, "
+            f"[TRT-LLM] [I] [_torch][RANK {rank}] iter = {i}, global_rank = {rank}, rank = {rank}, "
+            "currank_total_requests = 0/1, "
+            f"host_step_time = 9.4ms, prev_device_step_time = {ms}, timestamp = 08-23-2026 01:02:03, "
+            "num_scheduled_requests: 3, "
             f"states = {{'num_ctx_requests': 1, 'num_ctx_tokens': {ctx}, 'num_generation_tokens': {gen}}}"
         )
 

@@ -91,7 +91,8 @@ def lifecycle(rows):
 
 def llmservingsim(rows):
     return [
-        {"input_toks": p, "output_toks": o, "arrival_time": 1e9 + a, "queued_ts": 500 + a, "scheduled_ts": 500 + a + t / 2,
+        {"input_toks": p, "output_toks": o, "arrival_time": 1e9 + a, "queued_ts": 500 + a,
+         "scheduled_ts": 500 + a + t / 2,
          "first_token_ts": 500 + a + t, "last_token_ts": 500 + a + t + g * (o - 1)}
         for p, o, a, t, g in rows
     ]  # fmt: skip
@@ -185,7 +186,8 @@ def test_aiperf_without_a_unit_is_refused(write):
     [
         ({"request_latency": {"unit": "ms", "avg": 300.0, "p99": 400.0}}, "aiperf-summary", "mean_e2e_s", 0.3),
         ({"results_ttft_s_quantiles_p50": 0.4, "results_ttft_s_mean": 0.5}, "llmperf-summary", "median_ttft_s", 0.4),
-        ({"load_summary": {}, "successes": {"latency": {"request_latency": {"mean": 2.0}}}}, "inference-perf-summary", "mean_e2e_s", 2.0),
+        ({"load_summary": {}, "successes": {"latency": {"request_latency": {"mean": 2.0}}}}, "inference-perf-summary",
+         "mean_e2e_s", 2.0),
     ],
 )  # fmt: skip
 def test_summaries_give_totals(write, document, name, key, value):
@@ -251,7 +253,7 @@ def test_operators_become_iterations_of_a_model(data):
     assert (p.scope, p.conditions.device, p.conditions.model) == ("layer operators", "rtx-4090", "llama-3.1-8b")
     lone = p.seconds[(p.tokens == 1) & (p.kv_tokens == 16)]
     assert 0.015 < float(lone[0]) < 0.019
-    with pytest.raises(InputError, match="files mlp.csv; pass the folder of one device"):
+    with pytest.raises(InputError, match=r"files mlp\.csv; pass the folder of one device"):
         read_operators(data / "vidur/profiling")
     with pytest.raises(InputError, match="pass the folder of one device"):
         read_operators(data / "aiconfigurator/data")
@@ -273,6 +275,8 @@ def vidur_profile_of(path):
         "mlp_act",
         "mlp_down_proj",
     )
-    return [
-        32e-3 * (sum(float(row[f"time_stats.{op}.median"]) for op in once) + 2 * float(row["time_stats.add.median"])) for row in rows
-    ]  # fmt: skip
+    layers = [
+        sum(float(row[f"time_stats.{op}.median"]) for op in once) + 2 * float(row["time_stats.add.median"])
+        for row in rows
+    ]
+    return [32e-3 * layer for layer in layers]

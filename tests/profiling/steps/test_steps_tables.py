@@ -222,10 +222,11 @@ SEEDS = (
     )
     + "\n",
     "chunk,ttft_ms,batch_ms\n64,724.3,22.7\n1024,201.5,74.7\n",
-    "(EngineCore_DP0 pid=4) INFO Iteration(1): 1 context requests, 64 context tokens, 2 generation requests, 2 generation tokens, "
+    "(EngineCore_DP0 pid=4) INFO Iteration(1): 1 context requests, 64 context tokens, 2 generation requests, "
+    "2 generation tokens, "
     "iteration elapsed time: 21.24 ms\n",
-    "[2025-07-18 15:32:52 TP0] Decode batch. #running-req: 3, #token: 30, gen throughput (token/s): 40.0, #queue-req: 0\n"
-    * 2,
+    "[2025-07-18 15:32:52 TP0] Decode batch. #running-req: 3, #token: 30, gen throughput (token/s): 40.0, "
+    "#queue-req: 0\n" * 2,
 )
 
 

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import random
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+import step_logs as logs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tileq_profiling.steps import read_profile, read_profile_parts, read_run
 from tileq_theory.errors import InputError
-
-_SPEC = importlib.util.spec_from_file_location("step_logs", Path(__file__).with_name("step_logs.py"))
-assert _SPEC is not None and _SPEC.loader is not None
-logs = importlib.util.module_from_spec(_SPEC)
-
-sys.modules["step_logs"] = logs
-_SPEC.loader.exec_module(logs)
 
 STEP = st.builds(
     logs.Iteration,
@@ -262,8 +254,8 @@ def test_steady_intervals_give_the_mean_decode_step_exactly(write):
 
 def test_v0_stats_swapped_requests_wait_and_preemptions_add_over_restarts(write):
     warning = (
-        "WARNING 04-22 12:00:05 scheduler.py:1481] Sequence group 221 is preempted by PreemptionMode.RECOMPUTE mode because "
-        "there is not enough KV cache space. This can affect ... total_num_cumulative_preemption={}"
+        "WARNING 04-22 12:00:05 scheduler.py:1481] Sequence group 221 is preempted by PreemptionMode.RECOMPUTE mode "
+        "because there is not enough KV cache space. This can affect ... total_num_cumulative_preemption={}"
     )
     lines = [
         logs.stats_v0(0, 1.0, 2.0, 5, 2, 7, 50.0),
