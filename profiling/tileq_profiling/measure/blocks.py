@@ -38,7 +38,7 @@ class BlockStack:
         if model.moe_layers:
             raise InputError(f"{model.name} is a mixture of experts, which is not measured; choose a dense model")
         self.torch, self.model, self.layers, self.kv_tokens = torch, model, layers, kv_tokens
-        self._device, self._dtype = device, dtype
+        self._device, self.dtype = device, dtype
         self._random = torch.Generator(device=device).manual_seed(seed)
         h, q, kv = model.hidden, model.q_size, model.kv_size
         self._embedding = self._weight(model.vocab, h)
@@ -57,7 +57,7 @@ class BlockStack:
         self._angles = 1.0 / _ROPE_BASE ** (torch.arange(0, model.head_dim, 2, device=device).float() / model.head_dim)
 
     def _weight(self, *shape: int) -> Any:
-        weight = self.torch.empty(*shape, device=self._device, dtype=self._dtype)
+        weight = self.torch.empty(*shape, device=self._device, dtype=self.dtype)
         return weight.normal_(0.0, _STD, generator=self._random)
 
     def inputs(self, batch: Batch) -> dict[str, Any]:
@@ -78,8 +78,8 @@ class BlockStack:
         rows = torch.tensor([*last, *range(batch.chunk_tokens, batch.tokens)], device=self._device)
         return {
             "ids": ids,
-            "cos": angles.cos().to(self._dtype)[:, None, :],
-            "sin": angles.sin().to(self._dtype)[:, None, :],
+            "cos": angles.cos().to(self.dtype)[:, None, :],
+            "sin": angles.sin().to(self.dtype)[:, None, :],
             "mask": mask,
             "rows": rows,
         }

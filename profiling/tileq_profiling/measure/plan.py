@@ -137,7 +137,7 @@ class Planner:
         return told if told > 0 else max(self.measured.values(), default=0.0)
 
     def next(self, most_s: float) -> Batch | None:
-        """Return the batch to measure next, of those predicted to take at most `most_s` seconds; None when none is left."""
+        """Return the batch to measure next, of those predicted to take at most `most_s` seconds, or None."""
         self._turn += 1
         if self._turn % 3 == 0:
             gap = self._gap(most_s)

@@ -86,10 +86,10 @@ def _rank(before: bytes) -> str:
 class _Steps:
     """Step times of one rank, from a line and the one before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
         self.decode: _Line | None = None
         self.prefill: _Line | None = None
-        self.rows: list[tuple[float, ...]] = []
+        self.rows = StepRows(limit)
         self.unused: Counter[str] = Counter()
 
     def add(self, line: _Line) -> None:
@@ -109,7 +109,7 @@ class _Steps:
         else:
             accepted = line.fields.get(b"accept len", 1.0)
             kv = (line.get(*_TOKENS) + before.get(*_TOKENS)) / 2
-            self.rows.append((running, 0.0, kv, running, running * max(accepted, 1.0) / rate))
+            self.rows.append(running, 0.0, kv, running, running * max(accepted, 1.0) / rate)
 
     def _prefill(self, line: _Line) -> None:
         before, rate = self.prefill, line.get(_INPUT)
@@ -118,23 +118,22 @@ class _Steps:
             return
         tokens = before.get(b"#new-token")
         if tokens > 0:
-            self.rows.append((tokens, tokens, 0.0, max(before.get(b"#new-seq"), 1.0), tokens / rate))
+            self.rows.append(tokens, tokens, 0.0, max(before.get(b"#new-seq"), 1.0), tokens / rate)
 
 
 def _read_profile(place: Place, options: ProfileOptions) -> ProfileReading:
     source, log = place.text(), _Log()
     ranks: dict[str, _Steps] = {}
     for line in log.lines(source):
-        ranks.setdefault(line.rank, _Steps()).add(line)
+        if line.rank not in ranks:
+            ranks[line.rank] = _Steps(options.max_rows)
+        ranks[line.rank].add(line)
     unused = sum((steps.unused for steps in ranks.values()), Counter[str]())
     conditions = Conditions(source=source.name)
     parts = [
-        Part(
-            {"rank": rank} if rank else {},
-            _table(steps.rows, options).profile(conditions, kv_known=_kv_known(steps.rows)),
-        )
+        Part({"rank": rank} if rank else {}, steps.rows.profile(conditions))
         for rank, steps in ranks.items()
-        if steps.rows
+        if steps.rows.held
     ]
     left = [f"{count} {reason}" for reason, count in (log.left + unused).items()]
     if not parts:
@@ -148,17 +147,6 @@ def _read_profile(place: Place, options: ProfileOptions) -> ProfileReading:
             "prefill times are wall times between queued prefill batches (input throughput): host time is in them"
         )
     return finish("sglang-log", parts, joinable=True, left_out=left, warnings=warnings)
-
-
-def _table(rows: list[tuple[float, ...]], options: ProfileOptions) -> StepRows:
-    table = StepRows(options.max_rows)
-    values = np.nan_to_num(np.array(rows, np.float64), nan=0.0)
-    table.add(values, np.zeros(len(values), np.int64))
-    return table
-
-
-def _kv_known(rows: list[tuple[float, ...]]) -> bool:
-    return bool(np.all(np.isfinite([row[2] for row in rows])))
 
 
 def _read_run(place: Place, options: RunOptions) -> MeasuredRun:

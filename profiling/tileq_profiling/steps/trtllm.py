@@ -17,8 +17,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from tileq_profiling.profile import Conditions
 from tileq_profiling.readers.source import Source
 from tileq_profiling.steps.base import ProfileOptions, ProfileReader, RunOptions, RunReader
@@ -78,25 +76,24 @@ def _read_profile(place: Place, options: ProfileOptions) -> ProfileReading:
             f"{source.name} is TensorRT-LLM's log of 2023, which gives no time of an iteration; expected iterLatencyMS "
             "(enable iteration statistics of a version of 2024 or later); read_run takes the paths over time"
         )
-    rows = []
+    table = StepRows(options.max_rows)
     for line, record in _documents(source, left):
         row = _step(source, line, record, left)
         if row is not None:
-            rows.append(row)
-    if not rows:
+            table.append(*row)
+    if not table.held:
         told = "; ".join(f"{count} {reason}" for reason, count in left.items()) or "no iteration in it"
         raise InputError(f"{source.name} holds no usable iteration ({told})")
-    table = StepRows(options.max_rows)
-    values = np.array(rows, np.float64)
-    kv_known = bool(np.all(np.isfinite(values[:, 2])))
-    table.add(np.nan_to_num(values, nan=0.0), np.zeros(len(values), np.int64))
-    profile = table.profile(Conditions(source=source.name), kv_known=kv_known)
+    profile = table.profile(Conditions(source=source.name))
+    kv_known = "kv_tokens" not in profile.unknown
     notes = [f"{count} {reason}" for reason, count in left.items()] + table.notes()
     warnings = [] if kv_known else ["these statistics do not tell KV tokens (numGenKvTokens came later)"]
     return finish("trtllm-iterations", [Part({}, profile)], joinable=True, left_out=notes, warnings=warnings)
 
 
-def _step(source: Source, line: int, record: dict[str, Any], left: Counter[str]) -> tuple[float, ...] | None:
+def _step(
+    source: Source, line: int, record: dict[str, Any], left: Counter[str]
+) -> tuple[float, float, float, float, float] | None:
     at = f"{source.name} line {line}, field"
     batch = record.get("inflightBatchingStats")
     if not isinstance(batch, dict):
@@ -164,12 +161,9 @@ def _sniff(place: Place) -> float:
 def _read_text(place: Place, options: ProfileOptions) -> ProfileReading:
     source, left = place.text(), Counter[str]()
     parts = []
-    for rank, rows in text_steps(source, left).items():
-        if rows:
-            table = StepRows(options.max_rows)
-            table.add(np.array(rows, np.float64), np.zeros(len(rows), np.int64))
-            profile = table.profile(Conditions(source=source.name), kv_known=False)
-            parts.append(Part({"rank": rank} if rank else {}, profile))
+    for rank, table in text_steps(source, left, options.max_rows).items():
+        if table.held:
+            parts.append(Part({"rank": rank} if rank else {}, table.profile(Conditions(source=source.name))))
     notes = [f"{count} {reason}" for reason, count in left.items()]
     if not parts:
         raise InputError(f"{source.name} holds no usable iteration ({'; '.join(notes) or 'no iteration line in it'})")

@@ -9,6 +9,7 @@ from collections import Counter
 
 from tileq_profiling.readers.source import Source
 from tileq_profiling.steps.log_lines import entries
+from tileq_profiling.steps.steps_table import StepRows
 
 SNIFF_TEXT = rb"prev_device_step_time ?= ?[\d.]+ ?ms"
 _LINE = re.compile(
@@ -18,17 +19,17 @@ _LINE = re.compile(
 _STATE = re.compile(rb"'(\w+)': (\d+)")
 
 
-def text_steps(source: Source, left: Counter[str]) -> dict[str, list[tuple[float, ...]]]:
-    """Return (tokens, prefill tokens, 0, sequences, seconds) of each rank's iterations; counts what is left out."""
+def text_steps(source: Source, left: Counter[str], limit: int) -> dict[str, StepRows]:
+    """Return each rank's iterations; what is left out is counted in `left`."""
     before: dict[str, tuple[int, dict[bytes, float]]] = {}
-    rows: dict[str, list[tuple[float, ...]]] = {}
+    rows: dict[str, StepRows] = {}
     for entry in entries(source, b"prev_device_step_time", _LINE):
         if entry is None:
             left["truncated or overwritten iteration lines"] += 1
             continue
         number, rank_text, ms, states = entry.match.groups()
         rank = (rank_text or b"").decode()
-        own = rows.setdefault(rank, [])
+        own = rows.setdefault(rank, StepRows(limit))
         state = {name: float(value) for name, value in _STATE.findall(states)}
         earlier = before.get(rank)
         before[rank] = (int(number), state)
@@ -39,13 +40,13 @@ def text_steps(source: Source, left: Counter[str]) -> dict[str, list[tuple[float
         if row is None:
             left["iterations without tokens (idle time)"] += 1
         else:
-            own.append(row)
+            own.append(*row)
     return rows
 
 
-def _row(state: dict[bytes, float], ms: float) -> tuple[float, ...] | None:
+def _row(state: dict[bytes, float], ms: float) -> tuple[float, float, float, float, float] | None:
     prefill = state.get(b"num_ctx_tokens", 0.0)
     decode = state.get(b"num_generation_tokens", 0.0)
     if prefill + decode == 0 or ms == 0:
         return None
-    return prefill + decode, prefill, 0.0, state.get(b"num_ctx_requests", 0.0) + decode, ms / 1e3
+    return prefill + decode, prefill, float("nan"), state.get(b"num_ctx_requests", 0.0) + decode, ms / 1e3

@@ -11,9 +11,6 @@ from __future__ import annotations
 __all__ = ["READERS"]
 
 import re
-from array import array
-
-import numpy as np
 
 from tileq_profiling.profile import Conditions
 from tileq_profiling.steps.base import ProfileOptions, ProfileReader
@@ -32,7 +29,6 @@ _LINE = re.compile(
     re.MULTILINE,
 )
 _SNIFF = rb"Iteration\(\d+\): \d+ context requests"
-_BATCH = 65536
 
 
 class _Log:
@@ -45,8 +41,6 @@ class _Log:
         self.last: dict[int, tuple[bytes | None, ...]] = {}
         self.with_usage = 0
         self.without_usage = 0
-        self._values = array("d")
-        self._owners = array("q")
 
     def add(self, entry: Entry) -> None:
         fields = entry.match.groups()
@@ -64,27 +58,19 @@ class _Log:
         elif seconds == 0:
             self.rows.dropped["iterations of 0 ms"] += 1
         else:
-            kv = 0.0
+            kv = float("nan")
             if usage is None:
                 self.without_usage += 1
             else:
                 self.with_usage += 1
                 kv = self._kv(usage, prefill)
-            self._values.extend((tokens, prefill, kv, float(context_requests) + float(requests), seconds))
-            self._owners.append(engine)
-            if len(self._owners) >= _BATCH:
-                self.flush()
+            self.rows.append(tokens, prefill, kv, float(context_requests) + float(requests), seconds, engine)
 
     def _kv(self, usage: bytes, prefill: float) -> float:
         """KV in use, less what this step's prefill wrote: what decodes read, and the cached parts of open prompts."""
         if self.capacity is None:
-            return 0.0
+            return float("nan")
         return max(0.0, float(usage) / 100.0 * self.capacity - prefill)
-
-    def flush(self) -> None:
-        if self._owners:
-            self.rows.add(np.array(self._values).reshape(-1, 5), np.array(self._owners, np.int64))
-            self._values, self._owners = array("d"), array("q")
 
 
 def _read(place: Place, options: ProfileOptions) -> ProfileReading:
@@ -96,7 +82,6 @@ def _read(place: Place, options: ProfileOptions) -> ProfileReading:
             log.rows.dropped["truncated or overwritten iteration lines"] += 1
         else:
             log.add(entry)
-    log.flush()
     if not log.rows.held:
         told = "; ".join(log.rows.notes()) or "no iteration line in it"
         raise InputError(
@@ -106,20 +91,20 @@ def _read(place: Place, options: ProfileOptions) -> ProfileReading:
     conditions = vllm_conditions(source)
     return finish(
         "vllm-iterations",
-        _parts(log, conditions, kv_known),
+        _parts(log, conditions),
         joinable=True,
         left_out=log.rows.notes(),
         warnings=_warnings(log, capacity, kv_known),
     )
 
 
-def _parts(log: _Log, conditions: Conditions, kv_known: bool) -> list[Part]:
+def _parts(log: _Log, conditions: Conditions) -> list[Part]:
     numbers = log.rows.engines()
     parts = []
     for name, number in log.engines.items():
         which = numbers == number
         if which.any():
-            parts.append(Part(_labels(name), log.rows.profile(conditions, kv_known=kv_known, which=which)))
+            parts.append(Part(_labels(name), log.rows.profile(conditions, which)))
     return parts
 
 

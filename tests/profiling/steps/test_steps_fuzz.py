@@ -12,8 +12,10 @@ from tileq_profiling.steps import operator_reader_names, read_operators, read_ru
 from tileq_theory.errors import InputError
 
 BENCH = {
-    "tokenizer_id": "t", "completed": 2, "duration": 1.5, "total_input_tokens": 9, "total_output_tokens": 5, "mean_tpot_ms": 20.0,
-    "input_lens": [4, 5], "output_lens": [2, 3], "ttfts": [0.5, 0.4], "itls": [[0.02], [0.02, 0.03]], "errors": ["", ""],
+    "tokenizer_id": "t", "completed": 2, "duration": 1.5, "total_input_tokens": 9,
+    "total_output_tokens": 5, "mean_tpot_ms": 20.0,
+    "input_lens": [4, 5], "output_lens": [2, 3], "ttfts": [0.5, 0.4], "itls": [[0.02], [0.02, 0.03]],
+    "errors": ["", ""],
     "start_times": [7.0, 8.0],
 }  # fmt: skip
 AIPERF = {
@@ -29,17 +31,20 @@ AIPERF = {
 RUNS = (
     json.dumps(BENCH),
     json.dumps(AIPERF) + "\n" + json.dumps(AIPERF) + "\n",
-    json.dumps([{"prompt_len": 4, "output_len": 2, "start_time": 1.0, "end_time": 3.0, "token_timestamps": [2.0, 3.0]}]),
+    json.dumps([{"prompt_len": 4, "output_len": 2, "start_time": 1.0, "end_time": 3.0,
+                 "token_timestamps": [2.0, 3.0]}]),
     json.dumps({"benchmarks": [{"metrics": {}, "requests": {"successful": [
-        {"prompt_tokens": 4, "output_tokens": 2, "request_start_time": 1.0, "request_latency": 2.0, "time_to_first_token_ms": 9.0}
+        {"prompt_tokens": 4, "output_tokens": 2, "request_start_time": 1.0, "request_latency": 2.0,
+         "time_to_first_token_ms": 9.0}
     ]}}]}),
     json.dumps({"input_toks": 4, "output_toks": 2, "arrival_time": 1e9, "queued_ts": 5.0, "scheduled_ts": 5.5,
                 "first_token_ts": 6.0, "last_token_ts": 7.0}) + "\n",
     "prompt_tokens,generation_tokens,ttft,generation_time,launch_time\n4,2,0.5,1.0,7.0\n5,3,0.5,1.0,8.0\n",
     "Request Id,request_num_prefill_tokens,request_num_decode_tokens,request_e2e_time,prefill_e2e_time\n0,4,2,2.0,1.0\n",
-    "timestamp,prompt_throughput,generation_throughput,num_running,num_swapped,num_pending,gpu_kvcache_usage\n1.0,2.0,3.0,4,0,1,5.5\n",
-    "INFO 04-22 12:53:55 [loggers.py:118] Engine 000: Avg prompt throughput: 5.0 tokens/s, Avg generation throughput: 18.1 "
-    "tokens/s, Running: 10 reqs, Waiting: 90 reqs, GPU KV cache usage: 19.3%, Prefix cache hit rate: 0.0%\n",
+    "timestamp,prompt_throughput,generation_throughput,num_running,num_swapped,num_pending,gpu_kvcache_usage\n"
+    "1.0,2.0,3.0,4,0,1,5.5\n",
+    "INFO 04-22 12:53:55 [loggers.py:118] Engine 000: Avg prompt throughput: 5.0 tokens/s, "
+    "Avg generation throughput: 18.1 tokens/s, Running: 10 reqs, Waiting: 90 reqs, GPU KV cache usage: 19.3%, Prefix cache hit rate: 0.0%\n",
 )  # fmt: skip
 OPERATORS = (
     "layer,tokens,time_us\nqkv_proj,1,10.5\nqkv_proj,2,11.5\n",
@@ -47,10 +52,8 @@ OPERATORS = (
     "num_tokens,n_head,num_tensor_parallel_workers,time_stats.mlp_up_proj.median\n1,32,1,0.5\n2,32,2,0.6\n",
     "framework,version,device,op_name,gemm_dtype,m,n,k,latency\nVLLM,0.1,A100,gemm,bfloat16,1,64,64,0.02\n",
 )
-EDITS = st.lists(
-    st.tuples(st.floats(0, 1), st.one_of(st.binary(max_size=3), st.sampled_from([b"nan", b"-1", b"1e999", b'"', b"null"])), st.integers(0, 5)),
-    max_size=4,
-)  # fmt: skip
+WORDS = st.one_of(st.binary(max_size=3), st.sampled_from([b"nan", b"-1", b"1e999", b'"', b"null"]))
+EDITS = st.lists(st.tuples(st.floats(0, 1), WORDS, st.integers(0, 5)), max_size=4)
 
 
 def mangled(folder, seed, edits):
