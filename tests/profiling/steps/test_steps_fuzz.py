@@ -40,11 +40,13 @@ RUNS = (
     json.dumps({"input_toks": 4, "output_toks": 2, "arrival_time": 1e9, "queued_ts": 5.0, "scheduled_ts": 5.5,
                 "first_token_ts": 6.0, "last_token_ts": 7.0}) + "\n",
     "prompt_tokens,generation_tokens,ttft,generation_time,launch_time\n4,2,0.5,1.0,7.0\n5,3,0.5,1.0,8.0\n",
-    "Request Id,request_num_prefill_tokens,request_num_decode_tokens,request_e2e_time,prefill_e2e_time\n0,4,2,2.0,1.0\n",
+    "Request Id,request_num_prefill_tokens,request_num_decode_tokens,request_e2e_time,prefill_e2e_time\n"
+    "0,4,2,2.0,1.0\n",
     "timestamp,prompt_throughput,generation_throughput,num_running,num_swapped,num_pending,gpu_kvcache_usage\n"
     "1.0,2.0,3.0,4,0,1,5.5\n",
     "INFO 04-22 12:53:55 [loggers.py:118] Engine 000: Avg prompt throughput: 5.0 tokens/s, "
-    "Avg generation throughput: 18.1 tokens/s, Running: 10 reqs, Waiting: 90 reqs, GPU KV cache usage: 19.3%, Prefix cache hit rate: 0.0%\n",
+    "Avg generation throughput: 18.1 tokens/s, Running: 10 reqs, Waiting: 90 reqs, GPU KV cache "
+    "usage: 19.3%, Prefix cache hit rate: 0.0%\n",
 )  # fmt: skip
 OPERATORS = (
     "layer,tokens,time_us\nqkv_proj,1,10.5\nqkv_proj,2,11.5\n",
