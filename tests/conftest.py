@@ -6,13 +6,27 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 # the numeric tower: an int is a good float, as type checkers have it
 CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
-install_import_hook(["tileq_theory", "tileq_engine", "tileq_profiling"], CHECKER)
+PACKAGES = ["tileq_theory", "tileq_engine", "tileq_profiling"]
 
 DATA_VARIABLE = "TILEQ_DATA"
+
+
+# no deadline: the machine's speed is not what property tests test. A clean checkout in CI draws the same examples each
+# time, so that a verdict speaks of the change; everywhere else they are new ones.
+settings.register_profile("house", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "house")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check array shapes and types in every test; not in benchmarks, which would time the checks."""
+    if config.getoption("markexpr") != "bench":
+        install_import_hook(PACKAGES, CHECKER)
 
 
 def shared_data() -> Path | None:

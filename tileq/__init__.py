@@ -1,3 +1,130 @@
-"""Tileq: from a GPU, a model and a trace to the throughput-optimal tile, and from the tile to the schedule."""
+"""Tileq: from a GPU, a model and a trace to the throughput-optimal tile, and from the tile to the schedule.
+
+    import tileq as tq
+
+    answer = tq.plan(gpu="h100-sxm", model="llama-3.1-8b", workload="chat", tbt=0.05)
+    answer.rate_per_s, answer.token_budget, answer.binding
+
+The public names live in `tileq_theory` (models, programs, closed forms), `tileq_engine` (requests in motion) and
+`tileq_profiling` (what others recorded). They are fetched when first used, so importing `tileq` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tileq.catalogs import Catalog as Catalog
+    from tileq.catalogs import catalog as catalog
+    from tileq.planning import Plan as Plan
+    from tileq.planning import plan as plan
+    from tileq.regions import Region as Region
+    from tileq.regions import region as region
+    from tileq_profiling.readers import Trace as Trace
+    from tileq_profiling.readers import read_trace as read_trace
+    from tileq_profiling.readers import reader_names as reader_names
+    from tileq_theory.arrivals import ArrivalProcess as ArrivalProcess
+    from tileq_theory.arrivals import GammaArrivals as GammaArrivals
+    from tileq_theory.arrivals import OnOff as OnOff
+    from tileq_theory.arrivals import Poisson as Poisson
+    from tileq_theory.capacity import Capacity as Capacity
+    from tileq_theory.capacity import Level as Level
+    from tileq_theory.capacity import Limits as Limits
+    from tileq_theory.capacity import StabilityRegion as StabilityRegion
+    from tileq_theory.capacity import TilePlan as TilePlan
+    from tileq_theory.capacity import capacity as capacity
+    from tileq_theory.capacity import check_kkt as check_kkt
+    from tileq_theory.capacity import exclusive_capacity as exclusive_capacity
+    from tileq_theory.capacity import rad_capacity as rad_capacity
+    from tileq_theory.capacity import sarathi_capacity as sarathi_capacity
+    from tileq_theory.capacity import stability_region as stability_region
+    from tileq_theory.capacity import static_capacity as static_capacity
+    from tileq_theory.capacity import tile_plan as tile_plan
+    from tileq_theory.closed_forms import ClosedForm as ClosedForm
+    from tileq_theory.closed_forms import closed_form as closed_form
+    from tileq_theory.closed_forms import closed_forms as closed_forms
+    from tileq_theory.demand import Demand as Demand
+    from tileq_theory.errors import InputError as InputError
+    from tileq_theory.errors import SolveError as SolveError
+    from tileq_theory.errors import TileqError as TileqError
+    from tileq_theory.hardware import Gpu as Gpu
+    from tileq_theory.hardware import Model as Model
+    from tileq_theory.hardware import gpu_names as gpu_names
+    from tileq_theory.hardware import kv_capacity_tokens as kv_capacity_tokens
+    from tileq_theory.hardware import load_gpu as load_gpu
+    from tileq_theory.hardware import load_model as load_model
+    from tileq_theory.hardware import model_names as model_names
+    from tileq_theory.hardware import roofline as roofline
+    from tileq_theory.iteration_time import IterationTime as IterationTime
+    from tileq_theory.lengths import Fixed as Fixed
+    from tileq_theory.lengths import Geometric as Geometric
+    from tileq_theory.lengths import Independent as Independent
+    from tileq_theory.lengths import LogNormal as LogNormal
+    from tileq_theory.lengths import Pairs as Pairs
+    from tileq_theory.lengths import Uniform as Uniform
+    from tileq_theory.provenance import ErrorBand as ErrorBand
+    from tileq_theory.provenance import Provenance as Provenance
+    from tileq_theory.request_class import RequestClass as RequestClass
+    from tileq_theory.request_class import parse_class as parse_class
+    from tileq_theory.workload import Workload as Workload
+    from tileq_theory.workloads import named_workload as named_workload
+    from tileq_theory.workloads import workload_names as workload_names
+
+_HOMES = {
+    "tileq.catalogs": ("Catalog", "catalog"),
+    "tileq.planning": ("Plan", "plan"),
+    "tileq.regions": ("Region", "region"),
+    "tileq_profiling.readers": ("Trace", "read_trace", "reader_names"),
+    "tileq_theory.arrivals": ("ArrivalProcess", "GammaArrivals", "OnOff", "Poisson"),
+    "tileq_theory.capacity": (
+        "Capacity",
+        "Level",
+        "Limits",
+        "StabilityRegion",
+        "TilePlan",
+        "capacity",
+        "check_kkt",
+        "exclusive_capacity",
+        "rad_capacity",
+        "sarathi_capacity",
+        "stability_region",
+        "static_capacity",
+        "tile_plan",
+    ),
+    "tileq_theory.closed_forms": ("ClosedForm", "closed_form", "closed_forms"),
+    "tileq_theory.demand": ("Demand",),
+    "tileq_theory.errors": ("InputError", "SolveError", "TileqError"),
+    "tileq_theory.hardware": (
+        "Gpu",
+        "Model",
+        "gpu_names",
+        "kv_capacity_tokens",
+        "load_gpu",
+        "load_model",
+        "model_names",
+        "roofline",
+    ),
+    "tileq_theory.iteration_time": ("IterationTime",),
+    "tileq_theory.lengths": ("Fixed", "Geometric", "Independent", "LogNormal", "Pairs", "Uniform"),
+    "tileq_theory.provenance": ("ErrorBand", "Provenance"),
+    "tileq_theory.request_class": ("RequestClass", "parse_class"),
+    "tileq_theory.workload": ("Workload",),
+    "tileq_theory.workloads": ("named_workload", "workload_names"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+__all__ = sorted([*_HOME, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'tileq' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

@@ -169,7 +169,7 @@ def test_h100_steps_lie_at_full_rows(data: Path) -> None:
 
 
 def test_rtx_4090_layers_step_at_256(data: Path) -> None:
-    """The dense layers of Llama-3.1-8B rise by 10 ms right after 256, 512, 768, ... tokens, by half of it in between."""
+    """Dense layers of Llama-3.1-8B rise by 10 ms right after 256, 512, 768, ... tokens, by half of it in between."""
     file = data / "llmservingsim/profiler/perf/RTX4090/meta-llama/Llama-3.1-8B/bf16/tp1/dense.csv"
     layer: dict[int, float] = defaultdict(float)
     with file.open(newline="") as lines:

@@ -199,6 +199,25 @@ def test_milliseconds_taken_for_seconds_are_questioned_by_the_fit() -> None:
     assert any("milliseconds taken for seconds" in w for w in c.warnings)
 
 
+def test_a_log_of_many_iterations_is_thinned_evenly() -> None:
+    """40 000 decodes and 500 chunks: all chunks stay, and the fit says that it saw a part."""
+    rng = np.random.default_rng(0)
+    d, s, c = rng.integers(1, 200, 40_000), rng.integers(16, 2000, 40_000), rng.integers(16, 2048, 500)
+    t = IterationTime(launch_s=0.01, token_s=5e-5, kv_token_s=1e-7, pair_s=3e-9)
+    n, a = np.concatenate([d, c]), np.concatenate([0 * d, c * (c + 1) / 2])
+    kv, m = np.concatenate([d * s, 0 * c]), np.concatenate([d, 0 * c + 1])
+    noise = 1 + 0.02 * rng.standard_normal(n.size)
+    p = Profile.of(
+        tokens=n, pairs=a, kv_tokens=kv, sequences=m, prefill_tokens=np.concatenate([0 * d, c]),
+        seconds=np.asarray(t(n, a, kv, m)) * noise,
+    )  # fmt: skip
+    fitted = fit(p, bootstrap=0, tiles=[128])
+    assert any("fitted to 12000 of the 40500" in w for w in fitted.warnings)
+    assert {e.regime: e.points for e in fitted.held_out}["prefill"] == 500
+    assert fitted.time.kv_token_s == pytest.approx(1e-7, rel=0.02)
+    assert fitted.time.token_s == pytest.approx(5e-5, rel=0.05)
+
+
 def test_few_batch_sizes_leave_the_tile_undecided() -> None:
     n = np.array([64, 128, 256, 384, 512, 768, 1024])
     v = fit(Profile.of(tokens=n, seconds=np.asarray(DAI(n))), bootstrap=0).tile

@@ -70,14 +70,8 @@ def column(header, key):
 def plain_csv(name, content):
     prompt, output, time, unit = CSV_KEYS[name]
     delimiter = ";" if name == "csv" else ","
-<<<<<<< HEAD
-    reader = csv.reader(
-        io.StringIO(content.decode("utf-8-sig"), newline=""), delimiter=delimiter, skipinitialspace=True
-    )
-=======
     text = content.decode("utf-8-sig").lstrip()
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
->>>>>>> readers
     header, *rows = [row for row in reader if row]
     at = [None if key is None else column(header, key) for key in (prompt, output, time)]
     found = []

@@ -30,7 +30,7 @@ def content_band(ratio: Float[np.ndarray, "point"], coverage: float) -> tuple[fl
     --------
     >>> low, high, confidence = content_band(np.linspace(0.9, 1.1, 201), 0.9)
     >>> round(low, 3), round(high, 3), confidence >= 0.95
-    (0.907, 1.093, True)
+    (0.905, 1.095, True)
     """
     from scipy.stats import binom
 

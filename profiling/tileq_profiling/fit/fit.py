@@ -43,6 +43,7 @@ from tileq_theory.provenance import Provenance
 
 _PILOT_KNEE = 0.1
 _MOST_SPLITS = 64
+_MOST_ROWS = 12_000
 
 
 def fit(
@@ -88,7 +89,9 @@ def fit(
     >>> c.tile.answer, round(1e5 * c.time.token_s, 3)
     ('none', 8.0)
     """
-    rows = Rows.of(profile, None if weights is None else _weights(weights, len(profile)))
+    given = None if weights is None else _weights(weights, len(profile))
+    profile, given, thinned = _thinned(profile, given, seed)
+    rows = Rows.of(profile, given)
     _enough(rows)
     questions = unit_questions(profile)
     problem = _pose(profile, rows, tiles)
@@ -106,7 +109,7 @@ def fit(
         problem.rows, tile, _around(splits_of(problem.rows), exact.split_tokens), kept, problem.knee, bootstrap, seed
     )
     time, told = _filled(time, fill_from, problem.untold)
-    warnings = (*questions, *told, *what_is_missing(profile, exact.split_tokens))
+    warnings = (*questions, *thinned, *told, *what_is_missing(profile, exact.split_tokens))
     return Calibration(
         time=time,
         tile=verdict,
@@ -137,6 +140,26 @@ def _weights(given: ArrayLike, rows: int) -> np.ndarray:
     if not (weights > 0).all():
         raise InputError("a weight is 0; expected numbers above 0 (leave rows out with `Profile.take`)")
     return weights
+
+
+def _thinned(
+    profile: Profile, weights: np.ndarray | None, seed: int
+) -> tuple[Profile, np.ndarray | None, tuple[str, ...]]:
+    """Return a profile of at most `_MOST_ROWS` rows, as even over the phases as there are rows: logs have millions."""
+    if len(profile) <= _MOST_ROWS:
+        return profile, weights, ()
+    rng = np.random.default_rng(seed)
+    phase, order = profile.phase, rng.permutation(len(profile))
+    names, counts = np.unique(phase, return_counts=True)
+    room, taken = _MOST_ROWS, []
+    for left, at in enumerate(np.argsort(counts)):
+        share = room // (names.size - left)
+        own = order[phase[order] == names[at]][:share]
+        taken.append(own)
+        room -= own.size
+    rows = np.sort(np.concatenate(taken))
+    note = f"fitted to {rows.size} of the {len(profile)} measured iterations, drawn at random within each phase"
+    return profile.take(rows), None if weights is None else weights[rows], (note,)
 
 
 def _enough(rows: Rows) -> None:

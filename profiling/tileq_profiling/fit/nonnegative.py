@@ -27,7 +27,7 @@ def nonnegative_solutions(
 
     Examples
     --------
-    >>> nonnegative_solutions(np.array([[[2.0, 1.0], [1.0, 2.0]]]), np.array([[2.0, -1.0]])).tolist()
+    >>> nonnegative_solutions(np.array([[[2.0, 1.0], [1.0, 2.0]]]), np.array([[2.0, -1.0]])).round(9).tolist()
     [[1.0, 0.0]]
     """
     p = right.shape[1]

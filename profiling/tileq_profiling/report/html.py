@@ -44,7 +44,7 @@ def html_report(calibration: Calibration, profile: Profile, rate: RateBand | Non
         ),
         (
             residuals_by_regime(calibration, profile),
-            "Relative residuals by the part of the iteration that takes longest.",
+            "Relative residuals by the longest part of the iteration (boxes: quartiles, whiskers: 5 % and 95 %).",
         ),
         (staircase_plot(calibration, profile), "The linear layers: measured less attention, and the fitted model."),
     ]

@@ -55,7 +55,7 @@ def predicted_against_measured(calibration: Calibration, profile: Profile) -> st
 
 
 def residuals_by_regime(calibration: Calibration, profile: Profile) -> str:
-    """Return the relative residuals of each longest part, as SVG box plots."""
+    """Return the relative residuals of each longest part, as SVG box plots (quartiles; whiskers 5 and 95 %)."""
     relative = 100 * (_predicted(calibration, profile) / profile.seconds - 1)
     part = longest_part(calibration.time, profile)
     names = [str(x) for x in np.unique(part)]
@@ -64,7 +64,7 @@ def residuals_by_regime(calibration: Calibration, profile: Profile) -> str:
         axes.boxplot([relative[part == n] for n in names], orientation="horizontal", whis=(5, 95), showfliers=False)
         axes.set_yticks(range(1, len(names) + 1), [f"{n} ({int((part == n).sum())})" for n in names])
         axes.axvline(0, color="0.5", lw=0.8)
-        axes.set(xlabel="predicted / measured - 1, % (box: quartiles, whiskers: 5 and 95 %)", ylabel="longest part")
+        axes.set(xlabel="predicted / measured - 1, %", ylabel="longest part")
 
     return _svg(draw, height=1.2 + 0.5 * len(names))
 

@@ -1,0 +1,61 @@
+"""Write README's printed plan and the pictures of the documents anew: `python docs/refresh.py`.
+
+A test compares the printed plan with what the command prints, so it is never out of date.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLE = "tileq plan --gpu rtx-4090 --class chat=1024:256@4 --class code=4096:32@1 --tbt 0.03"
+PICTURES = {
+    "region.svg": "tileq region --gpu rtx-4090 --class chat=1024:256 --class code=4096:32 --tbt 0.03 --at 2,0.8",
+    "plan.svg": SAMPLE,
+}
+BLOCK = re.compile(r"(<!-- printed by: docs/refresh.py -->\n```text\n).*?(\n```)", flags=re.DOTALL)
+
+
+def printed(command: str) -> str:
+    """Return what a command prints into a pipe of 80 columns, the part on trust left out."""
+    from tileq.cli.run import run
+
+    out = io.StringIO()
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "80"
+    try:
+        with contextlib.redirect_stdout(out):
+            status = run(shlex.split(command)[1:])
+    finally:
+        os.environ.pop("COLUMNS")
+        if before is not None:
+            os.environ["COLUMNS"] = before
+    if status != 0:
+        raise SystemExit(f"{command} ended with {status}")
+    return out.getvalue().split("\nHow far to trust it")[0].rstrip()
+
+
+def main() -> None:
+    """Rewrite the block of README.md and the pictures."""
+    readme = ROOT / "README.md"
+    text, count = BLOCK.subn(
+        lambda found: f"{found[1]}$ {SAMPLE}\n{printed(SAMPLE)}{found[2]}", readme.read_text(encoding="utf-8")
+    )
+    if count != 1:
+        raise SystemExit(f"README.md has {count} printed blocks; expected 1")
+    readme.write_text(text, encoding="utf-8")
+    folder = ROOT / "docs" / "pictures"
+    folder.mkdir(exist_ok=True)
+    for name, command in PICTURES.items():
+        printed(f"{command} --plot {shlex.quote(str(folder / name))}")
+    sys.stdout.write(f"wrote {readme.name} and {', '.join(PICTURES)}\n")
+
+
+if __name__ == "__main__":
+    main()

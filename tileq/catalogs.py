@@ -1,0 +1,138 @@
+"""What can be named: GPUs, models, workloads, trace formats, policies, closed forms."""
+
+from __future__ import annotations
+
+__all__ = ["KINDS", "Catalog", "catalog"]
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tileq.plain import plain
+from tileq_theory.errors import InputError, near_matches
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """One list: its kind, a row per entry, how to name an entry in a command, and what to print for a person.
+
+    `columns` are the entries of a row that fit a terminal; the document has them all.
+
+    Examples
+    --------
+    >>> "h100-sxm" in [row["name"] for row in catalog("gpus").rows]
+    True
+    """
+
+    kind: str
+    usage: str
+    rows: tuple[Row, ...]
+    columns: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the list as the document that `tileq catalog --json` prints."""
+        document: dict[str, Any] = plain(
+            {"schema_version": 1, "kind": self.kind, "usage": self.usage, "rows": self.rows}
+        )
+        return document
+
+
+def catalog(kind: str) -> Catalog:
+    """Return the list called `kind`; `InputError` with near matches when there is none."""
+    if kind not in KINDS:
+        raise InputError(f"catalog {kind!r} is not known; {near_matches('catalogs', kind, KINDS)}")
+    usage, rows, columns = KINDS[kind]
+    return Catalog(kind, usage, tuple(rows()), columns)
+
+
+def _gpus() -> list[Row]:
+    from tileq_theory.hardware import catalog_rows
+
+    return [dict(row) for row in catalog_rows("gpus")]
+
+
+def _models() -> list[Row]:
+    from tileq_theory.hardware import catalog_rows
+
+    return [dict(row) for row in catalog_rows("models")]
+
+
+def _workloads() -> list[Row]:
+    from tileq_theory.workloads import named_workload, workload_facts, workload_names
+
+    rows = []
+    for name in workload_names():
+        facts, workload = workload_facts(name), named_workload(name)
+        lengths = workload.lengths
+        rows.append(
+            {
+                "name": name,
+                "title": facts["title"],
+                "prompt_mean": lengths.prompt_law.mean(),
+                "output_mean": lengths.output_law.mean(),
+                "rate_per_s": workload.rate_per_s,
+                "requests": facts["rows"],
+                "fit_worst": facts["fit"]["worst"],
+                "source": facts["source"],
+                "licence": facts["licence"],
+            }
+        )
+    return rows
+
+
+def _traces() -> list[Row]:
+    from tileq_profiling.readers import reader_names
+
+    return [{"name": name, "summary": summary} for name, summary in sorted(reader_names().items())]
+
+
+def _policies() -> list[Row]:
+    """Return the policies whose capacity the theory bounds: the program over only the batches that they form."""
+    return [
+        {
+            "name": "exclusive",
+            "batches": "prefill only or decode only",
+            "systems": "vLLM v0, THETA",
+            "bound": "tq.exclusive_capacity",
+        },
+        {
+            "name": "rad",
+            "batches": "two fixed sizes, prefill tiles and decode tiles",
+            "systems": "RAD",
+            "bound": "tq.rad_capacity",
+        },
+        {
+            "name": "sarathi",
+            "batches": "one token budget, decodes with prefill chunks",
+            "systems": "Sarathi-Serve, vLLM v1, SGLang mixed chunks",
+            "bound": "tq.sarathi_capacity",
+        },
+        {
+            "name": "static",
+            "batches": "prefilled whole, decoded until the last member ends",
+            "systems": "FasterTransformer",
+            "bound": "tq.static_capacity",
+        },
+    ]
+
+
+def _closed_forms() -> list[Row]:
+    from tileq_theory.closed_forms import closed_forms
+
+    return [{"name": form.name, "title": form.title, "source": form.source} for form in closed_forms().values()]
+
+
+KINDS: dict[str, tuple[str, Callable[[], list[Row]], tuple[str, ...]]] = {
+    "gpus": (
+        "tileq plan --gpu NAME",
+        _gpus,
+        ("name", "bf16_tflops", "fp8_tflops", "memory_gib", "bandwidth_gb_s"),
+    ),
+    "models": ("tileq plan --model NAME", _models, ("name", "layers", "params_b", "active_params_b", "experts")),
+    "workloads": ("tileq plan --workload NAME", _workloads, ("name", "prompt_mean", "output_mean", "title")),
+    "traces": ("tileq plan --trace FILE", _traces, ("name", "summary")),
+    "policies": ("tq.exclusive_capacity(time, demand, limits)", _policies, ("name", "batches", "systems")),
+    "closed-forms": ("tq.closed_form(NAME)", _closed_forms, ("name", "title")),
+}

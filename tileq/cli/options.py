@@ -1,0 +1,85 @@
+"""Options that several commands share: their names, one line of help each, and how their text becomes a value.
+
+Nothing of the theory is imported here: `--help` needs none of it.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "Calibration",
+    "Classes",
+    "Convention",
+    "Dtype",
+    "Engine",
+    "Gpu",
+    "Json",
+    "KvDtype",
+    "MaxNumSeqs",
+    "MaxTokens",
+    "MemoryUtilisation",
+    "Model",
+    "Nodes",
+    "Plot",
+    "Tbt",
+    "TimesOf",
+    "Tp",
+]
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Group, Parameter, Token
+
+MACHINE = Group("Machine", sort_key=1)
+TRAFFIC = Group("Traffic", sort_key=2)
+LIMITS = Group("Limits", sort_key=3)
+OUTPUT = Group("Output", sort_key=4)
+
+
+def number(_: type, tokens: Sequence[Token]) -> float:
+    """Read one finite number; 'nan' and 'inf' are no values of any option."""
+    text = tokens[0].value
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number") from None
+    if not math.isfinite(value):
+        raise ValueError(f"{text!r} is not a finite number")
+    return value
+
+
+def whole(_: type, tokens: Sequence[Token]) -> int:
+    """Read one whole number; 1.5 is an error, not 1."""
+    value = number(float, tokens)
+    if value != int(value):
+        raise ValueError(f"{tokens[0].value!r} is not a whole number")
+    return int(value)
+
+
+def option(help_: str, group: Group, **settings: Any) -> Parameter:
+    """Return a parameter with its line of help, without a negative form."""
+    return Parameter(help=help_, group=group, negative="", **settings)
+
+
+Gpu = Annotated[str, option("Name or file.", MACHINE)]
+Model = Annotated[str, option("Name or config.json.", MACHINE)]
+Tp = Annotated[int, option("GPUs per copy of the model.", MACHINE, converter=whole)]
+Nodes = Annotated[int, option("Equal replicas behind one balancer.", MACHINE, converter=whole)]
+Dtype = Annotated[str, option("Weights: fp16, fp8, int8, w8a16, ...", MACHINE)]
+KvDtype = Annotated[str | None, option("KV cache, if not 16 bits: fp8, int8.", MACHINE)]
+TimesOf = Annotated[Literal["corrected", "datasheet"], option("Roofline.", MACHINE)]
+Calibration = Annotated[str | None, option("Measured iteration time, a file.", MACHINE)]
+MemoryUtilisation = Annotated[float, option("Share of GPU memory used.", MACHINE, converter=number)]
+
+Classes = Annotated[list[str] | None, option("P:O tokens, as 512:128@SHARE; repeatable.", TRAFFIC, name="--class")]
+Convention = Annotated[Literal["engine", "paper"], option("O - 1 decodes, or O.", TRAFFIC)]
+
+Tbt = Annotated[float | None, option("Longest iteration allowed, seconds.", LIMITS, converter=number)]
+MaxNumSeqs = Annotated[int | None, option("Most sequences in a batch.", LIMITS, converter=whole)]
+MaxTokens = Annotated[int, option("Largest batch considered, tokens.", LIMITS, converter=whole)]
+
+Engine = Annotated[str, option("Write flags for: vllm, sglang, sarathi.", OUTPUT)]
+Plot = Annotated[Path | None, option("Draw a picture: .png, .svg or .pdf.", OUTPUT)]
+Json = Annotated[bool, option("One JSON document, nothing else.", OUTPUT, show_default=False)]

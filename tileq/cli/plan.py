@@ -1,0 +1,75 @@
+"""`tileq plan`: read the options, make the plan, show it."""
+
+from __future__ import annotations
+
+__all__ = ["EXAMPLE", "plan"]
+
+from typing import Annotated
+
+from tileq.cli import options as o
+from tileq.cli.show import show
+
+EXAMPLE = "Example: tileq plan --gpu a100-sxm-80gb --workload chat --tbt 0.05"
+
+Trace = Annotated[str | None, o.option("Request trace (tileq catalog traces).", o.TRAFFIC)]
+Workload = Annotated[str | None, o.option("Named mix (tileq catalog workloads).", o.TRAFFIC)]
+Rate = Annotated[float | None, o.option("Requests/s to serve: headroom, replicas.", o.TRAFFIC, converter=o.number)]
+Ttft = Annotated[float | None, o.option("First token wanted within, seconds.", o.LIMITS, converter=o.number)]
+
+
+def plan(
+    *,
+    gpu: o.Gpu = "h100-sxm",
+    model: o.Model = "llama-3.1-8b",
+    tp: o.Tp = 1,
+    nodes: o.Nodes = 1,
+    dtype: o.Dtype = "bf16",
+    kv_dtype: o.KvDtype = None,
+    memory_utilisation: o.MemoryUtilisation = 0.9,
+    times: o.TimesOf = "corrected",
+    calibration: o.Calibration = None,
+    trace: Trace = None,
+    workload: Workload = None,
+    classes: o.Classes = None,
+    rate: Rate = None,
+    convention: o.Convention = "engine",
+    tbt: o.Tbt = None,
+    ttft: Ttft = None,
+    max_num_seqs: o.MaxNumSeqs = None,
+    max_tokens: o.MaxTokens = 8192,
+    engine: o.Engine = "vllm",
+    plot: o.Plot = None,
+    json: o.Json = False,
+) -> None:
+    """Find the throughput-optimal tile, what it carries and why, and the flags to set."""
+    from tileq import planning
+    from tileq.cli.plan_text import render_plan
+    from tileq.plots import figure
+
+    if plot is not None:
+        figure.check(plot)
+    answer = planning.plan(
+        gpu=gpu,
+        model=model,
+        tp=tp,
+        nodes=nodes,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        memory_utilisation=memory_utilisation,
+        times=times,
+        calibration=calibration,
+        trace=trace,
+        workload=workload,
+        classes=classes,
+        rate=rate,
+        convention=convention,
+        tbt=tbt,
+        ttft=ttft,
+        max_num_seqs=max_num_seqs,
+        max_tokens=max_tokens,
+        engine=engine,
+    )
+    if plot is not None:
+        answer.plot(plot)
+    document = answer.to_dict()
+    show(document, lambda console: render_plan(document, console), as_json=json)

@@ -1,0 +1,227 @@
+"""`tileq.plan`: one question, one answer that carries its reasons, its error band and the flags to set."""
+
+from __future__ import annotations
+
+__all__ = ["Plan", "check_question", "plan"]
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tileq.flags import EngineFlags, EngineSettings, engine_flags, known_engine
+from tileq.setting import Setting, Times, make_setting
+from tileq.traffic import Traffic, make_traffic
+from tileq.words import number
+from tileq_theory.capacity import Limits, TilePlan, tile_plan
+from tileq_theory.capacity.limits import MOST_BATCH_TOKENS
+from tileq_theory.conventions import TokenConvention
+from tileq_theory.errors import InputError, nonnegative, positive, positive_int
+from tileq_theory.iteration_time import IterationTime
+
+if TYPE_CHECKING:
+    from tileq_theory.hardware import Gpu, Model
+    from tileq_theory.request_class import RequestClass
+    from tileq_theory.workload import Workload
+
+_SAME_MEMORY = 1e-3  # relative change of the KV capacity below which the plan is not made again
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Plan:
+    """The answer of `plan`.
+
+    Parameters
+    ----------
+    setting, traffic
+        What was asked about.
+    tile
+        The tile plan of the theory: capacity, levels, prices, budget, ratio, residents.
+    flags
+        What to set on the engine.
+    convention, ttft_s
+        Token convention and limit on the time to first token of the question.
+    warnings
+        What to know before relying on the numbers.
+    """
+
+    setting: Setting
+    traffic: Traffic
+    tile: TilePlan
+    flags: EngineFlags
+    convention: TokenConvention
+    ttft_s: float | None
+    warnings: tuple[str, ...]
+
+    @property
+    def rate_per_s(self) -> float:
+        """Capacity: the largest rate that any policy can sustain, requests per second over all nodes."""
+        return self.tile.capacity.rate_per_s
+
+    @property
+    def token_budget(self) -> int:
+        """Tokens of an iteration to set on the engine, prefill and decode together."""
+        return self.tile.token_budget
+
+    @property
+    def binding(self) -> str:
+        """The constraint that decides the capacity."""
+        return self.tile.capacity.binding
+
+    def __repr__(self) -> str:
+        s = self.setting
+        where = f"{s.model.name} on {s.tp} x {s.gpu.name}" if s.tp > 1 else f"{s.model.name} on {s.gpu.name}"
+        return (
+            f"<Plan of {where}, {self.traffic.label}: {number(self.rate_per_s)} requests/s, {self.binding} binds, "
+            f"token_budget {self.token_budget}, max_num_seqs {self.tile.max_num_seqs}>"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that `tileq plan --json` prints."""
+        from tileq.plan_document import plan_document
+
+        return plan_document(self)
+
+    def plot(self, path: str | PathLike[str]) -> None:
+        """Draw capacity against the token budget and write it to `path` (.png, .svg or .pdf)."""
+        from tileq.plan_document import budget_curve
+        from tileq.plots.budget import plot_budget
+
+        plot_budget(budget_curve(self), Path(path))
+
+
+def plan(
+    *,
+    gpu: str | PathLike[str] | Gpu = "h100-sxm",
+    model: str | PathLike[str] | Model = "llama-3.1-8b",
+    tp: int = 1,
+    nodes: int = 1,
+    dtype: str = "bf16",
+    kv_dtype: str | None = None,
+    memory_utilisation: float = 0.9,
+    times: Times = "corrected",
+    calibration: str | PathLike[str] | IterationTime | None = None,
+    trace: str | PathLike[str] | Any | None = None,
+    workload: str | Workload | None = None,
+    classes: Sequence[str | RequestClass] | None = None,
+    rate: float | None = None,
+    convention: TokenConvention = "engine",
+    tbt: float | None = None,
+    ttft: float | None = None,
+    max_num_seqs: int | None = None,
+    max_tokens: int = 8192,
+    engine: str = "vllm",
+) -> Plan:
+    """Return the throughput-optimal tile of a model on a GPU for a workload, and everything that explains it.
+
+    Parameters
+    ----------
+    gpu, model
+        Catalogue names, files, or objects.
+    tp, nodes
+        GPUs that share one copy of the model; equal copies among which requests are split.
+    dtype, kv_dtype, memory_utilisation
+        Number formats of weights and KV cache (None: 16 bits), share of GPU memory that the engine may use.
+    times
+        Without a calibration: the datasheet's roofline "corrected" by what was measured on that GPU, or "datasheet".
+    calibration
+        Measured iteration time in place of the datasheet's: a file or an `IterationTime`.
+    trace, workload, classes
+        One of: a trace (file or `Trace`), a named mix or `Workload`, classes ("P:O" or `RequestClass`). None of them:
+        the shipped chat mix.
+    rate
+        Requests per second to serve over all nodes; None: the trace's own rate where it has one.
+    convention
+        "engine": the last prefill chunk emits the first token (O - 1 decodes); "paper": O decodes.
+    tbt, ttft
+        Limits in seconds: longest iteration, first token of a mean prompt in an empty system.
+    max_num_seqs, max_tokens
+        Most sequences in a batch (None: what memory allows), largest batch considered.
+    engine
+        Whose flags to write: vllm, sglang or sarathi.
+
+    Raises
+    ------
+    InputError
+        Whatever cannot be used, in one line: what was given, what was expected, what to do.
+
+    Examples
+    --------
+    >>> answer = plan(gpu="h100-sxm", model="llama-3.1-8b", classes=["1024:128"], tbt=0.05)
+    >>> answer.token_budget <= 8192 and answer.rate_per_s > 0
+    True
+    """
+    check_question(convention=convention, tbt=tbt, max_tokens=max_tokens)
+    known_engine(engine)
+    offered = None if rate is None else nonnegative("rate", rate)
+    if ttft is not None:
+        positive("ttft", ttft)
+    setting = make_setting(
+        gpu,
+        model,
+        tp=tp,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        memory_utilisation=memory_utilisation,
+        times=times,
+        calibration=calibration,
+    )
+    traffic = make_traffic(trace, workload, classes)
+    offered = traffic.rate_per_s if offered is None else offered
+
+    def solve(where: Setting) -> TilePlan:
+        limits = Limits(
+            max_batch_tokens=max_tokens,
+            max_num_seqs=max_num_seqs,
+            kv_tokens=where.kv_tokens,
+            tbt_s=tbt,
+            nodes=nodes,
+        )
+        return tile_plan(where.time, traffic.workload, limits, rate_per_s=offered, ttft_s=ttft, convention=convention)
+
+    tile = solve(setting)
+    exact = setting.for_batch(tile.token_budget, tile.max_num_seqs)
+    if abs(exact.kv_tokens / setting.kv_tokens - 1) > _SAME_MEMORY:
+        setting, tile = exact, solve(exact)
+    flags = engine_flags(engine, _engine_settings(setting, tile))
+    return Plan(setting, traffic, tile, flags, convention, ttft, _warnings(setting, traffic, tile))
+
+
+def check_question(*, convention: str, tbt: float | None, max_tokens: int) -> None:
+    """Raise `InputError` under the caller's own names, before anything is read or solved."""
+    if convention not in ("engine", "paper"):
+        raise InputError(f"convention is {convention!r}; expected 'engine' or 'paper'")
+    if tbt is not None:
+        positive("tbt", tbt)
+    if positive_int("max_tokens", max_tokens) > MOST_BATCH_TOKENS:
+        raise InputError(f"max_tokens is {max_tokens}; expected at most {MOST_BATCH_TOKENS}")
+
+
+def _engine_settings(setting: Setting, tile: TilePlan) -> EngineSettings:
+    model = setting.model
+    return EngineSettings(
+        model=model.hf_id or model.name,
+        token_budget=tile.token_budget,
+        token_budget_reason="smallest budget within 1 % of the best: least latency for the rate",
+        max_num_seqs=tile.max_num_seqs,
+        max_num_seqs_reason=tile.max_num_seqs_reason,
+        memory_utilisation=setting.memory_utilisation,
+        static_share=setting.static_share,
+        tensor_parallel=setting.tp,
+        dtype=setting.dtype,
+        kv_dtype=setting.kv_dtype or "bf16",
+    )
+
+
+def _warnings(setting: Setting, traffic: Traffic, tile: TilePlan) -> tuple[str, ...]:
+    found = [*traffic.warnings, *tile.warnings]
+    if setting.time.provenance.kind == "datasheet":
+        found.append("times are a datasheet's promise, which is optimistic: the error band says by how much")
+    elif setting.time.provenance.kind == "fitted":
+        found.append("times are not measured on your machine: a calibration narrows the error band")
+    longest = tile.capacity.demand.longest_context_tokens
+    window = setting.model.context_tokens
+    if window is not None and longest != float("inf") and longest > window:
+        found.append(f"the longest request has {longest:,.0f} tokens, the model's context is {window:,}")
+    return tuple(found)

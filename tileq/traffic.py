@@ -1,0 +1,99 @@
+"""Which requests a question is about: a trace, a named mix or classes, and the rate at which they come."""
+
+from __future__ import annotations
+
+__all__ = ["DEFAULT_WORKLOAD", "Traffic", "make_traffic"]
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from tileq_theory.errors import InputError
+
+if TYPE_CHECKING:
+    from tileq_theory.request_class import RequestClass
+    from tileq_theory.workload import Workload
+
+DEFAULT_WORKLOAD = "chat"
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """A workload with where it came from.
+
+    Parameters
+    ----------
+    workload
+        Classes, mix and arrivals.
+    label
+        Short name for headings and figures.
+    source
+        Where it came from, one phrase.
+    rate_per_s
+        Rate recorded with it, if any (a trace's own arrivals).
+    warnings
+        What a reader of the numbers should know.
+    """
+
+    workload: Workload
+    label: str
+    source: str
+    rate_per_s: float | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def make_traffic(
+    trace: str | PathLike[str] | Any | None = None,
+    workload: str | Workload | None = None,
+    classes: Sequence[str | RequestClass] | None = None,
+) -> Traffic:
+    """Return the traffic that one of the three describes; the shipped chat mix when none is given.
+
+    Raises
+    ------
+    InputError
+        More than one of them given, an unknown name, a malformed class, an unreadable or empty trace.
+    """
+    given = {"trace": trace is not None, "workload": workload is not None, "classes": bool(classes)}
+    named = [name for name, is_given in given.items() if is_given]
+    if len(named) > 1:
+        raise InputError(f"{' and '.join(named)} are given; expected one of trace, workload and classes")
+    if trace is not None:
+        return _from_trace(trace)
+    if classes:
+        return _from_classes(classes)
+    return _named(DEFAULT_WORKLOAD if workload is None else workload)
+
+
+def _from_trace(trace: Any) -> Traffic:
+    from tileq_profiling.readers import Trace, read_trace
+
+    read = trace if isinstance(trace, Trace) else read_trace(trace)
+    skipped = [f"{rows} rows of {read.source} left out: {reason}" for reason, rows in read.skipped]
+    return Traffic(
+        workload=read.to_workload(),
+        label=read.source.split(" (")[0],
+        source=f"trace {read.source}, {read.count:,} requests",
+        rate_per_s=read.rate_per_s,
+        warnings=(*skipped, *read.warnings),
+    )
+
+
+def _from_classes(classes: Sequence[str | RequestClass]) -> Traffic:
+    from tileq_theory.request_class import parse_class
+    from tileq_theory.workload import Workload
+
+    parsed = [parse_class(item) if isinstance(item, str) else item for item in classes]
+    workload = Workload(tuple(parsed))
+    label = " + ".join(item.name for item in parsed)
+    return Traffic(workload, label if len(label) <= 40 else f"{len(parsed)} classes", "classes as given")
+
+
+def _named(workload: str | Workload) -> Traffic:
+    if isinstance(workload, str):
+        from tileq_theory.workloads import named_workload
+
+        found = named_workload(workload)
+        return Traffic(found, f"{found.name} mix", f"named workload {found.name}: {found.provenance.source}")
+    return Traffic(workload, workload.name or "given workload", workload.provenance.source or "workload as given")
