@@ -4,5 +4,4 @@ from __future__ import annotations
 
 __all__ = ["Batch"]
 
-import tileq_profiling.fit  # noqa: F401 - before design, which needs the fit package whole
 from tileq_profiling.design.candidates import Batch

@@ -2,8 +2,10 @@
 
 A decode line's throughput is tokens over time since the decode line before (some 40 steps). Where no prefill came
 between and as many requests run as before, each step took running * accepted / throughput. Newer versions give a
-prefill line's `input throughput`: tokens of the prefill before it over the time between the two, which is a step's
-time where the second follows at once with requests still queued. Source: scheduler metrics of sgl-project/sglang.
+prefill line's `input throughput`: tokens of the prefill before it over the time between the two. Batches are scheduled
+while the one before still runs, so the first gap of a row is short and the others belong to a neighbour: a time is
+taken from the third of three prefills in a row, of one size, behind which requests were queued all along. Source:
+scheduler metrics of sgl-project/sglang.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ _TOKENS = (b"#token", b"#full token", b"#full-token")
 _USAGE = (b"token usage", b"full token usage")
 _GEN = b"gen throughput (token/s)"
 _INPUT = b"input throughput (token/s)"
+_EVEN = 1.05  # sizes that differ by less take the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +91,17 @@ class _Steps:
 
     def __init__(self, limit: int) -> None:
         self.decode: _Line | None = None
-        self.prefill: _Line | None = None
+        self.prefills: list[_Line] = []  # those in a row up to now, the last two
         self.rows = StepRows(limit)
         self.unused: Counter[str] = Counter()
 
     def add(self, line: _Line) -> None:
         if line.kind == "Decode":
             self._decode(line)
-            self.decode, self.prefill = line, None
+            self.decode, self.prefills = line, []
         else:
             self._prefill(line)
-            self.decode, self.prefill = None, line
+            self.decode, self.prefills = None, [*self.prefills[-1:], line]
 
     def _decode(self, line: _Line) -> None:
         before, running, rate = self.decode, line.get(b"#running-req"), line.get(_GEN)
@@ -112,13 +115,14 @@ class _Steps:
             self.rows.append(running, 0.0, kv, running, running * max(accepted, 1.0) / rate)
 
     def _prefill(self, line: _Line) -> None:
-        before, rate = self.prefill, line.get(_INPUT)
-        if before is None or not rate > 0 or not before.get(b"#queue-req") > 0:
+        rate, tokens = line.get(_INPUT), [before.get(b"#new-token") for before in self.prefills]
+        queued = all(before.get(b"#queue-req") > 0 for before in self.prefills)
+        even = len(tokens) == 2 and min(tokens) > 0 and max(tokens) <= _EVEN * min(tokens)
+        if not rate > 0 or not queued or not even:
             self.unused["prefill lines whose time is not told"] += 1
-            return
-        tokens = before.get(b"#new-token")
-        if tokens > 0:
-            self.rows.append(tokens, tokens, 0.0, max(before.get(b"#new-seq"), 1.0), tokens / rate)
+        else:
+            before, size = self.prefills[-1], tokens[-1]
+            self.rows.append(size, size, 0.0, max(before.get(b"#new-seq"), 1.0), size / rate)
 
 
 def _read_profile(place: Place, options: ProfileOptions) -> ProfileReading:

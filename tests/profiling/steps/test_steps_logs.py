@@ -35,16 +35,18 @@ def test_sglang_decode_steps_only_where_the_batch_did_not_change(write):
 
 
 def test_sglang_prefill_steps_from_input_throughput_of_the_next_line(write):
-    """The line's throughput is that of the prefill before it, and only a queue rules idling out."""
+    """Only the third of three equal prefills in a row with a queue tells a time: scheduling runs ahead by one."""
     text = [
         logs.sglang_prefill(0, 8192, 3, 5.0),
-        logs.sglang_prefill(1, 4096, 0, 16384.0),  # 8192 tokens at 16384/s: half a second
+        logs.sglang_prefill(0, 8192, 2, 341197.0),  # scheduled while the first still ran
+        logs.sglang_prefill(1, 4096, 1, 16384.0),  # 8192 tokens at 16384/s: half a second
+        logs.sglang_prefill(2, 4096, 0, 8192.0),  # the two before it differ: whose time is it?
         logs.sglang_prefill(9, 2048, 2, 512.0),  # nothing was queued before it: it idled
     ]
     reading = read_profile_parts(write("\n".join(text)))
     assert reading.choose().tokens.tolist() == [8192.0]
     np.testing.assert_allclose(reading.choose().seconds, [0.5])
-    assert "2 prefill lines whose time is not told" in reading.left_out
+    assert "4 prefill lines whose time is not told" in reading.left_out
 
 
 @pytest.mark.parametrize("form", ["old", "new", "speculative"])
