@@ -17,7 +17,8 @@ from tileq_profiling.measure.plan import Planner, coarse
 from tileq_profiling.measure.session import whole_model_s
 from tileq_profiling.measure.space import Space
 
-_STAIRCASE_SHARE = 0.15  # of the budget
+_FACTS_SHARE = 0.1  # of the budget
+_STAIRCASE_SHARE = 0.15
 _POINT_SHARE = 1 / 30
 _REPETITIONS = 8.0  # warm-ups and the fewest repetitions of a point
 
@@ -47,11 +48,12 @@ class Work:
 
     def facts(self) -> None:
         """Bandwidth, matmul peak and launch constant, those not in the journal yet."""
+        until = min(self.deadline, time.monotonic() + _FACTS_SHARE * (self.deadline - self.begun))
         done = {record["name"] for record in self.journal.of("fact")}
         for fact in measure_facts(self.torch, self.device, self.dtype):
             if fact.name in done:
                 continue
-            timing = self._time(fact.call, self.deadline)
+            timing = self._time(fact.call, until)
             if timing is not None:
                 value = fact.value(timing.ratio * timing.probe_s)
                 self.journal.add({"what": "fact", "name": fact.name, "value": value, **_told(timing)})
