@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import t
+
 from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy
 from tileq_engine.registry import policy
 from tileq_engine.requests import Requests
 from tileq_engine.simulator import simulate
-
 from tileq_theory import Geometric, Independent, IterationTime, JointLaw, LogNormal, Uniform
 from tileq_theory.latency.chunked import chunked_latency, chunked_saturation_per_s
 

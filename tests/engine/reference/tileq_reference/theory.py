@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from tileq_reference.classic import sarathi
 from tileq_reference.core import Request, Simulator
-from tileq_reference.rules import admit_chunks, decode_if_room, make_room, may_admit, may_hold, promised, tail, waiting_order
+from tileq_reference.rules import (
+    admit_chunks,
+    decode_if_room,
+    make_room,
+    may_admit,
+    may_hold,
+    promised,
+    tail,
+    waiting_order,
+)
 
 # -------------------------------------------------------------------- RAD
 
