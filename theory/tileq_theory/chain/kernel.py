@@ -109,7 +109,9 @@ class _Builder:
                     self.outcomes(level, phase)
             done += 1
         columns = [np.array(c) for c in zip(*self.rows, strict=True)]
-        return Kernel(tuple(self.phases), depth, *columns, durations_s=np.array(list(self.durations)))
+        names = ("level", "phase", "admitted", "after", "duration", "probability", "stepped")
+        table = dict(zip(names, columns, strict=True))
+        return Kernel(phases=tuple(self.phases), depth=depth, durations_s=np.array(list(self.durations)), **table)
 
     def outcomes(self, level: int, phase: Phase) -> None:
         system, decoding = self.system, phase.decoding
