@@ -22,6 +22,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from tileq_theory.errors import positive, positive_int
 from tileq_theory.fluid.system import FluidState, FluidSystem
 
@@ -61,6 +63,10 @@ class FluidPolicy(ABC):
     def thresholds(self, system: FluidSystem) -> tuple[float, ...]:
         """Return the values of d at which the memory may change."""
         return ()
+
+    def saturated_rate_per_s(self, system: FluidSystem) -> float | None:
+        """Return the throughput while many wait, for a policy that cycles instead of resting; None: it rests."""
+        return None
 
 
 def holds(system: FluidSystem, state: FluidState) -> tuple[bool, bool, bool]:
@@ -132,14 +138,11 @@ class PrefillsMixed(FluidPolicy):
         """Return one iteration: p = b at most, q = min(d, b - p)."""
         budget = float(system.token_budget)
 
-        def decode(p: float) -> float:
-            return min(state.decoding, budget - p)
-
         most = beside_decodes(system, state, budget, 0.0)
         if holds(system, state)[2]:  # p = ratio * min(d, b - p)
             ratio = max(system.release(state) - 1, 0.0)
             most = min(most, ratio * state.decoding, ratio * budget / (1 + ratio))
-        return _one_batch(system, state, most, decode)
+        return _one_batch(system, state, most, lambda p: min(state.decoding, budget - p))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +160,7 @@ class PrefillFirst(FluidPolicy):
             budget = float(system.token_budget)
             return Flow(budget, 0.0, system.iteration_s(budget, 0.0, state))
 
-        def prefill_s(p: float) -> float:
-            size = min(max(p, min(system.prompt, system.token_budget)), system.token_budget)
-            return p / size * system.iteration_s(size, 0.0, state) if p > 0 else 0.0
-
-        return _alternating(system, state, prefill_s)
+        return _alternating(system, state, lambda p: _gathered_s(system, state, p))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +213,22 @@ class ExclusiveThreshold(FluidPolicy):
         """Return d = N - k and d = N."""
         return float(max(system.residents - self.free_slots, 0)), float(system.residents)
 
+    def saturated_rate_per_s(self, system: FluidSystem) -> float | None:
+        """Return k/(prefill of k prompts + decode from N to N - k), requests a second; memory is not asked.
+
+        The decode takes the integral of D tau(d)/d over d, since d falls at d/(D tau(d)).
+        """
+        n, k = system.residents, min(self.free_slots, system.residents)
+        cells = 4000
+        levels = n - k + (np.arange(cells) + 0.5) * k / cells
+        steps = [
+            system.iteration_s(0.0, float(d), FluidState(0.0, float(d), float(d) * system.context)) / d for d in levels
+        ]
+        decode_s = system.steps * float(np.sum(steps)) * k / cells
+        tokens = k * system.prompt
+        size = min(tokens, float(system.token_budget))
+        return k / (decode_s + tokens / size * system.iteration_s(size, 0.0, FluidState()))
+
     def next_mode(self, system: FluidSystem, state: FluidState, mode: int) -> int:
         """Return 0 (prefill) once k slots are free, 1 (decode) once none is or nobody waits."""
         low, _ = self.thresholds(system)
@@ -237,15 +252,22 @@ class ExclusiveThreshold(FluidPolicy):
 def _one_batch(system: FluidSystem, state: FluidState, most: float, decode: Callable[[float], float]) -> Flow:
     """Return one mixed iteration with at most `most` prefill tokens."""
 
-    def seconds(p: float) -> float:
-        return system.iteration_s(p, decode(p), state)
-
     prefill = most
     if holds(system, state)[0]:
-        prefill = keep_pace(system.rate_per_s * system.prompt, seconds, most)
+        arriving = system.rate_per_s * system.prompt
+        prefill = keep_pace(arriving, lambda p: system.iteration_s(p, decode(p), state), most)
     if prefill + decode(prefill) == 0:
         return _straight_through(system, state)
-    return Flow(prefill, decode(prefill), seconds(prefill))
+    return Flow(prefill, decode(prefill), system.iteration_s(prefill, decode(prefill), state))
+
+
+def _gathered_s(system: FluidSystem, state: FluidState, prefill: float) -> float:
+    """Return the time of prefill iterations that run what has gathered, one prompt at least, seconds."""
+    if prefill <= 0:
+        return 0.0
+    budget = float(system.token_budget)
+    size = min(max(prefill, min(system.prompt, budget)), budget)
+    return prefill / size * system.iteration_s(size, 0.0, state)
 
 
 def _straight_through(system: FluidSystem, state: FluidState) -> Flow:
@@ -261,14 +283,11 @@ def _alternating(system: FluidSystem, state: FluidState, prefill_s: Callable[[fl
     decode_s = system.iteration_s(0.0, decode, state) if decode > 0 else 0.0
     most = held_back(system, state, math.inf, decode)
 
-    def seconds(p: float) -> float:
-        return decode_s + prefill_s(p)
-
     prefill = most
     if holds(system, state)[0]:
         arriving = system.rate_per_s * system.prompt
         # beyond this share of time prefill cannot keep pace: one cycle then prefills without end
-        prefill = keep_pace(arriving, seconds, min(most, 1e6 * system.token_budget))
+        prefill = keep_pace(arriving, lambda p: decode_s + prefill_s(p), min(most, 1e6 * system.token_budget))
     if decode + prefill == 0:
         return _straight_through(system, state)
-    return Flow(prefill, decode, seconds(prefill))
+    return Flow(prefill, decode, decode_s + prefill_s(prefill))

@@ -50,23 +50,26 @@ def equilibrium(system: FluidSystem, policy: FluidPolicy) -> FluidState | None:
         system.residents / (rate * demand.decode_tokens), system.kv_capacity_tokens / (rate * demand.kv_read_tokens)
     )
 
-    def at(cycle_s: float) -> FluidState:
-        return FluidState(0.0, rate * demand.decode_tokens * cycle_s, rate * demand.kv_read_tokens * cycle_s)
-
-    def cycle(guess_s: float) -> float:
-        return policy.flow(system, at(max(guess_s, 1e-9 * min(longest, 1.0)))).cycle_s
-
-    cycle_s = keep_pace(1.0, cycle, longest)
+    least = 1e-9 * min(longest, 1.0)
+    cycle_s = keep_pace(1.0, lambda guess: policy.flow(system, _at(system, max(guess, least))).cycle_s, longest)
     if cycle_s >= longest:
         return None
-    flow = policy.flow(system, at(cycle_s))
+    flow = policy.flow(system, _at(system, cycle_s))
     paced = flow.prefill_tokens >= rate * demand.prefill_tokens * flow.cycle_s * (1 - 1e-9)
     served = flow.decode_tokens >= rate * demand.decode_tokens * flow.cycle_s * (1 - 1e-9)
-    return at(cycle_s) if paced and served else None
+    return _at(system, cycle_s) if paced and served else None
+
+
+def _at(system: FluidSystem, cycle_s: float) -> FluidState:
+    """Return the state that Little's law gives a cycle of this length."""
+    rate, demand = system.rate_per_s, system.demand
+    return FluidState(0.0, rate * demand.decode_tokens * cycle_s, rate * demand.kv_read_tokens * cycle_s)
 
 
 def fluid_capacity_per_s(system: FluidSystem, policy: FluidPolicy) -> float:
     r"""Return the rate below which the fluid has a state at rest, requests a second; the system's own is not used.
+
+    A policy that cycles (`ExclusiveThreshold`) has its throughput while many wait instead.
 
     Parameters
     ----------
@@ -85,18 +88,22 @@ def fluid_capacity_per_s(system: FluidSystem, policy: FluidPolicy) -> float:
     True
     """
 
-    def rests(rate: float) -> bool:
-        return equilibrium(replace(system, rate_per_s=rate), policy) is not None
-
+    saturated = policy.saturated_rate_per_s(system)
+    if saturated is not None:
+        return saturated
     low, high = 0.0, 1.0
-    while rests(high):
+    while _rests(system, policy, high):
         low, high = high, 2 * high
         if high > 1e15:
             raise InputError("time is 0 s for any batch; expected an iteration time above 0, else no rate is too high")
-    while high - low > 1e-12 * high:
+    while high - low > 1e-10 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if rests(middle) else (low, middle)
+        low, high = (middle, high) if _rests(system, policy, middle) else (low, middle)
     return low
+
+
+def _rests(system: FluidSystem, policy: FluidPolicy, rate: float) -> bool:
+    return equilibrium(replace(system, rate_per_s=rate), policy) is not None
 
 
 def drain_time_s(system: FluidSystem, policy: FluidPolicy, start: FluidState, *, horizon_s: float) -> float:

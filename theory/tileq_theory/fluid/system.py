@@ -121,7 +121,10 @@ class FluidSystem:
         read = state.kv_tokens * decode / state.decoding if state.decoding > 0 else 0.0
         if self.time.kv_counts_prefill:
             read += prefill
-        return float(self.time(prefill + decode, pairs, read, decode + prefill / self.prompt))
+        tokens = prefill + decode
+        if abs(tokens - round(tokens)) <= 1e-7 * max(tokens, 1.0):
+            tokens = round(tokens)  # a full batch must not cost one tile more by rounding
+        return float(self.time(tokens, pairs, read, decode + prefill / self.prompt))
 
     def backlog_tokens(self, state: FluidState) -> float:
         """Return prefill left + decode left: w, D tokens a waiting request, and D a resident (memoryless lengths)."""

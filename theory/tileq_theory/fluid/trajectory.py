@@ -140,6 +140,7 @@ def fluid_path(
     else:
         raise SolveError(f"path met more than {_MOST_SEGMENTS} surfaces; take a shorter horizon_s")
     table = np.array(states)
+    table[table[:, 0] <= 1e-9 * system.prompt, 0] = 0.0
     backlog = np.array([system.backlog_tokens(_state(row)) for row in table])
     return FluidPath(np.array(times), table[:, 0], table[:, 1], table[:, 2], backlog, tuple(switches))
 
