@@ -5,6 +5,7 @@ from tileq_theory.chain.phase_type import DiscretePhaseType, decode_phases
 from tileq_theory.chain.rules import BatchRule, DecodeFirst, Offer, PrefillFirst, RadRule, ThresholdRule
 from tileq_theory.chain.solve import chain_capacity, iteration_chain
 from tileq_theory.chain.system import ChainSystem
+from tileq_theory.chain.wait_law import wait_distribution
 
 __all__ = [
     "BatchRule",
@@ -19,4 +20,5 @@ __all__ = [
     "chain_capacity",
     "decode_phases",
     "iteration_chain",
+    "wait_distribution",
 ]
