@@ -105,7 +105,7 @@ def test_rest_obeys_littles_law_and_stands_still(policy: FluidPolicy) -> None:
 def test_beyond_capacity_there_is_no_rest_and_the_queue_grows(policy: FluidPolicy) -> None:
     system = node(1.3 * capacity(policy))
     assert equilibrium(system, policy) is None
-    path = fluid_path(system, policy, start=FluidState(1e4), horizon_s=30)
+    path = fluid_path(system, policy, start=FluidState(1e4), horizon_s=8)
     assert path.slope_tokens_per_s() > 0 and path.drained_s == math.inf
 
 
@@ -124,11 +124,11 @@ def test_the_best_threshold_is_thetas_root_in_the_limit() -> None:
     # arXiv 2606.00516: p0 = 1/200, equal iteration times: theta0 = .0936781
     request = Independent(Fixed(1), Geometric(mean=201)).demand(chunk_tokens=100)
     system = FluidSystem(IterationTime.constant(0.01), request, rate_per_s=1.0, token_budget=10**6, residents=10_000)
-    rates = {k: ExclusiveThreshold(k).saturated_rate_per_s(system) or 0.0 for k in range(900, 980, 2)}
+    rates = {k: ExclusiveThreshold(k).saturated_rate_per_s(system) or 0.0 for k in range(925, 951, 2)}
     assert abs(max(rates, key=lambda k: rates[k]) / 10_000 - 0.0936781) < 3e-4
 
 
-@pytest.mark.parametrize("cap", [2, 20])
+@pytest.mark.parametrize("cap", [2, 6])
 def test_mixed_capacity_is_the_exact_chains_when_time_is_affine(cap: int) -> None:
     # the chain's saturated means enter an affine time only by their means, so fluid and chain agree exactly
     time = IterationTime(launch_s=0.01, token_s=1e-5, sequence_s=1e-4)

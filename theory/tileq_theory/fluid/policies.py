@@ -219,7 +219,7 @@ class ExclusiveThreshold(FluidPolicy):
         The decode takes the integral of D tau(d)/d over d, since d falls at d/(D tau(d)).
         """
         n, k = system.residents, min(self.free_slots, system.residents)
-        cells = 4000
+        cells = 400
         levels = n - k + (np.arange(cells) + 0.5) * k / cells
         steps = [
             system.iteration_s(0.0, float(d), FluidState(0.0, float(d), float(d) * system.context)) / d for d in levels
