@@ -51,6 +51,7 @@ def start_batch(B: Records, S: Records, O: Any) -> None:  # noqa: E741
     s.swap_tokens = 0
     s.npreempt = 0
     s.victims = -1
+    s.returned = 0
     s.must = 0
     s.repeat = 0
     s.deaf = 0
@@ -271,5 +272,5 @@ def run_until(
         advance(S, s.now)
         s.work -= tokens
         left = complete(R, B, S, O, P, GS, GP, GH, GC, duration)
-        if s.macro == 1 and s.repeat == 1 and s.npreempt == 0 and left > 1:
+        if s.macro == 1 and s.repeat == 1 and s.npreempt + s.returned == 0 and left > 1:
             jump(R, B, S, O, GS, GP, GH, GC, SA, D, left)

@@ -118,7 +118,7 @@ def make_state(
         S=S,
         H=_integers(max(n, 1), compiled),
         O=np.arange(slots, dtype=np.int64) if compiled else list(range(slots)),
-        W=_integers(slots + MOST_SEGMENTS, compiled),
+        W=_integers(2 * slots + MOST_SEGMENTS, compiled),
         P=np.array([*integers, 0], dtype=np.int64) if compiled else [*integers, 0],
         GS=_integers(groups * GAP_FIELDS, compiled),
         GP=_integers(3 * (_PAIR_ROOM + 2 * slots if exact else 1), compiled),
