@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tileq.experiments import Experiment, make_experiment, parse_rates
+from tileq.experiments import Experiment, make_experiment, parse_rates, ready_folder
 from tileq.simulating import names_of
 from tileq_theory.errors import InputError, positive, positive_int
 
@@ -81,6 +81,7 @@ def compare(
     from tileq.planning import plan
     from tileq_engine.sweep_compare import compare as run_comparison
 
+    kept = ready_folder(folder)
     experiment = make_experiment(
         plan(**question),
         requests=requests,
@@ -105,7 +106,7 @@ def compare(
         seed=seed,
         criterion=_criterion(slo_ttft, slo_tbt, capacity),
         progress=progress,
-        folder=None if folder is None else Path(folder),
+        folder=kept,
     )
     return PolicyComparison(experiment, found)
 

@@ -68,7 +68,7 @@ REACHED = _all(
     memory_even={"gpu": "h100-sxm", "model": "llama-3.1-70b", "tp": 2, "classes": ["100:100"]},
 )
 # few residents, memory or slots full: what the theory's docstring says of `attainable_rate`, with the share of lambda*
-# that it forecasts to within 2.5 %
+# that it forecasts
 FEW = _all(
     few_chat={"gpu": "rtx-4090", "model": "llama-3.1-8b", "workload": "chat", "tbt": 0.05},
     few_sharegpt={"gpu": "a40", "model": "llama-2-7b", "workload": "sharegpt"},
@@ -109,6 +109,7 @@ def settings(plan: Plan, **changes: Any) -> EngineConfig:
         max_num_seqs=plan.tile.max_num_seqs,
         kv_tokens=plan.setting.kv_tokens,
         convention=plan.convention,
+        sample_limit=1_000_000,  # every iteration: the largest batch is looked up
     )
     return config.with_(**changes)
 
@@ -125,9 +126,12 @@ def saturate(plan: Plan, name: str, count: int, seed: int, **changes: Any) -> Ra
 def lambda_star(plan: Plan, run: RawRun, chosen: Any, *, budget: bool = False) -> float:
     """lambda* of the chosen requests under the limits that the engine kept to (its own budget and slots with `budget`).
 
-    The TBT limit is left out: it is kept on average, not by every batch.
+    The TBT limit is left out: it is kept on average, not by every batch. A policy with tiles of its own (RAD, WAIT)
+    may form batches beyond the plan's largest; what it formed counts.
     """
     limits = plan.tile.capacity.limits.with_(nodes=1, tbt_s=None)
+    largest = int((run.samples.prefill_tokens + run.samples.decode_tokens).max())
+    limits = limits.with_(max_batch_tokens=max(limits.max_batch_tokens, largest))
     if budget:
         limits = limits.with_(max_batch_tokens=run.config.token_budget, max_num_seqs=run.config.max_num_seqs)
     pairs = Pairs(run.requests.prompt_tokens[chosen], run.requests.output_tokens[chosen])
