@@ -15,7 +15,8 @@ def saturated_throughput(run: Run, level: float = 0.95) -> Interval:
     """Return the rate at which a saturated server finishes requests, with a batch-means interval (requests a second).
 
     The run must be overloaded (requests offered faster than served, or all at once). Finishes are counted from the
-    moment a tenth of the requests has left (those not counted) to the moment the last one is first admitted, while work was always waiting.
+    moment a tenth of the requests has left (those not counted) to the moment the last one is first admitted, while
+    work was always waiting.
 
     Raises
     ------

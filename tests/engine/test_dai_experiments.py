@@ -2,8 +2,8 @@
 
 `test_campaign_dai` holds the mean slope of twenty runs against the printed .3343 and .6686 tokens/ms. Its 99 %
 intervals are as wide as Poisson arrivals make them (+- .036); on fresh seeds one of the four would miss in 4 sets of a
-hundred, and the seeds are fixed. Given the arrivals of a path nothing is left to chance: work grows by what arrived less b_max/t
-a millisecond.
+hundred, and the seeds are fixed. Given the arrivals of a path nothing is left to chance: work grows by what arrived
+less b_max/t a millisecond.
 """
 
 from __future__ import annotations
