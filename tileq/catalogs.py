@@ -89,7 +89,7 @@ def _traces() -> list[Row]:
 
 
 def _policies() -> list[Row]:
-    """Return the engine's policies; `bound` is the program over the batches that it forms, where there is one."""
+    """Return the engine's policies; `bound` is the program over the batches that a policy forms, if any."""
     import inspect
 
     from tileq_engine.registry import policy_doc, policy_maker, policy_names

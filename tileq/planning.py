@@ -15,6 +15,7 @@ from tileq.setting import Setting, Times, make_setting
 from tileq.traffic import Traffic, make_traffic
 from tileq.words import number
 from tileq_theory.capacity import Limits, TilePlan, tile_plan
+from tileq_theory.capacity.limits import MOST_BATCH_TOKENS
 from tileq_theory.conventions import TokenConvention
 from tileq_theory.errors import InputError, nonnegative, positive, positive_int
 from tileq_theory.iteration_time import IterationTime
@@ -199,7 +200,8 @@ def check_question(*, convention: str, tbt: float | None, max_tokens: int) -> No
         raise InputError(f"convention is {convention!r}; expected 'engine' or 'paper'")
     if tbt is not None:
         positive("tbt", tbt)
-    positive_int("max_tokens", max_tokens)
+    if positive_int("max_tokens", max_tokens) > MOST_BATCH_TOKENS:
+        raise InputError(f"max_tokens is {max_tokens}; expected at most {MOST_BATCH_TOKENS}")
 
 
 def _engine_settings(setting: Setting, tile: TilePlan) -> EngineSettings:
@@ -207,7 +209,7 @@ def _engine_settings(setting: Setting, tile: TilePlan) -> EngineSettings:
     return EngineSettings(
         model=model.hf_id or model.name,
         token_budget=tile.token_budget,
-        token_budget_reason="smallest budget within 1 % of the best: least latency for the rate",
+        token_budget_reason="smallest whole-tile budget within 1 % of the best: least latency for the rate",
         max_num_seqs=tile.max_num_seqs,
         max_num_seqs_reason=tile.max_num_seqs_reason,
         memory_utilisation=setting.memory_utilisation,

@@ -1,4 +1,4 @@
-"""`tileq.region`: which rates of several request classes can be served together."""
+"""`tileq.region`: the rates of several request classes beyond which no policy is stable."""
 
 from __future__ import annotations
 

@@ -197,6 +197,7 @@ def admit_request(R: Records, B: Records, S: Records, O: Any, P: Any, i: int) ->
     b.cached = r.cached
     if r.cached > 0:
         b.phase = _DECODE
+        s.returned += 1
         if r.preempted > 0:
             s.swap_tokens += r.cached
             s.swapped += r.cached

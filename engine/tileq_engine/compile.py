@@ -53,6 +53,8 @@ _MODULES = (
     "simulator_loop",
     "scheduler_kernels",
 )
+_ENTRY_POINTS = ("run_until", "decide_at", "complete_at")
+_HOOK_PREFIXES = ("decodes_", "order_", "admit_", "evict_", "mix_")
 _NOT_KERNELS = frozenset({"coefficients", "to_ps", "to_seconds"})
 
 
@@ -114,7 +116,12 @@ def _stripped(node: ast.FunctionDef) -> str:
         arg.annotation = None
     if ast.get_docstring(node) is not None:
         node.body = node.body[1:] or [ast.Pass()]
-    return "@njit(cache=True, nogil=True, error_model='numpy')\n" + ast.unparse(node)
+    wrappers = ""  # that nobody calls cost a third of the first compilation
+    if node.name not in _ENTRY_POINTS:
+        wrappers += ", no_cpython_wrapper=True"
+    if not node.name.startswith(_HOOK_PREFIXES):
+        wrappers += ", no_cfunc_wrapper=True"
+    return f"@njit(cache=True, nogil=True, error_model='numpy'{wrappers})\n" + ast.unparse(node)
 
 
 def _write_module(folder: Path, text: str) -> Path:

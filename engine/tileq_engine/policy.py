@@ -6,7 +6,6 @@ __all__ = ["Policy", "PolicyError", "Prepared", "Rule"]
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from tileq_engine.config import EngineConfig
@@ -62,8 +61,8 @@ class Policy:
     mixing: Rule = "mix_chunked"
     admission: Rule = "admit_watermark"
     eviction: Rule = "evict_last"
-    params: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    scalars: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    params: Mapping[str, Any] = field(default_factory=dict)
+    scalars: Mapping[str, float] = field(default_factory=dict)
     prepare: Prepare | None = None
     token_budget: int | None = None
     max_num_seqs: int | None = None

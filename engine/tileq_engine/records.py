@@ -89,7 +89,7 @@ SLOT_FIELDS: tuple[tuple[str, str], ...] = (
     ("chunk", "i4"),  # prefill tokens in this batch
     ("over", "i4"),
     ("group", "i4"),
-    ("sorted", "i4"),  # 1: stands in the deadline list
+    ("sorted", "i4"),  # its place in the deadline list: 0 none yet, 1 has one, 2 keeps it, 3 to be found anew
     ("stage", "i4"),  # scratch of a rule
 )
 
@@ -112,6 +112,7 @@ _INTEGERS = (
         "swap_tokens",
         "npreempt",
         "victims",
+        "returned",
         "must",
         "room",
         "repeat",

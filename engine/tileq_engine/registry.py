@@ -46,6 +46,7 @@ def policy_names() -> tuple[str, ...]:
 
 
 def policy_maker(name: str) -> Callable[..., Policy]:
+    """Return the function that makes the policy `name`; its parameters are the policy's settings."""
     if name not in _HOMES:
         raise InputError(f"policy {name!r} is unknown; {near_matches('policies', str(name), _HOMES)}")
     made: Callable[..., Policy] = getattr(importlib.import_module(f"tileq_engine.policies.{_HOMES[name]}"), name)

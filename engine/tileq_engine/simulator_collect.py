@@ -50,17 +50,24 @@ class Pairs:
 
     @property
     def rows(self) -> np.ndarray:
-        """(gap, group, count), sorted by group and gap."""
+        """(gap, group, count), each pair once."""
         return self._merged
 
 
 def _merge(rows: np.ndarray) -> np.ndarray:
-    gaps, place = np.unique(rows[:, 0], return_inverse=True)
     groups = int(rows[:, 1].max()) + 1
-    weights = np.zeros((groups, len(gaps)), dtype=np.int64)
-    np.add.at(weights, (rows[:, 1], place.reshape(-1)), rows[:, 2])
-    group, at = np.nonzero(weights)
-    return np.stack([gaps[at], group, weights[group, at]], axis=1).astype(np.int64)
+    if int(rows[:, 0].max()) < 2**62 // groups:  # one key a row: sorting is the cost of a short run
+        key = rows[:, 1] + groups * rows[:, 0]
+        order = np.argsort(key)
+        key = key[order]
+        starts = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
+        counts = np.add.reduceat(rows[order, 2], starts)
+        return np.stack([key[starts] // groups, key[starts] % groups, counts], axis=1)
+    pairs, place = np.unique(rows[:, :2], axis=0, return_inverse=True)
+    merged = np.zeros((len(pairs), 3), dtype=np.int64)
+    merged[:, :2] = pairs
+    np.add.at(merged[:, 2], place.reshape(-1), rows[:, 2])
+    return merged
 
 
 def bin_middle(index: np.ndarray) -> np.ndarray:
@@ -73,7 +80,8 @@ def bin_middle(index: np.ndarray) -> np.ndarray:
 def _gaps(state: State, pairs: Pairs, names: tuple[str, ...]) -> GapRecord:
     exact = state.scalar("gap_mode") == 0
     if exact:
-        gap, group, count = (np.ascontiguousarray(c) for c in pairs.rows.T)
+        rows = pairs.rows
+        gap, group, count = (np.ascontiguousarray(c) for c in rows[np.lexsort((rows[:, 0], rows[:, 1]))].T)
     else:
         counts = np.asarray(state.GH, dtype=np.int64).reshape(-1, GAP_BINS)
         group, index = np.nonzero(counts)

@@ -149,7 +149,7 @@ def jump(
         used = s.total_blocks - s.free
         if used > s.peak_blocks:
             s.peak_blocks = used
-        if s.deadline == 1:
+        if s.deadline > 0:
             for k in range(s.nres):
                 if B[O[k]].dec == 1:
                     set_deadline(S, B[O[k]])

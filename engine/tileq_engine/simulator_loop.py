@@ -51,6 +51,7 @@ def start_batch(B: Records, S: Records, O: Any) -> None:  # noqa: E741
     s.swap_tokens = 0
     s.npreempt = 0
     s.victims = -1
+    s.returned = 0
     s.must = 0
     s.repeat = 0
     s.deaf = 0
@@ -126,7 +127,7 @@ def complete(
                 more = 0
             if more < left:
                 left = more
-            if s.deadline == 1:
+            if s.deadline > 0:
                 set_deadline(S, b)
         elif b.chunk > 0:
             b.cached += b.chunk
@@ -140,7 +141,7 @@ def complete(
                 if s.emit == 1:
                     _deliver(S, GS, GP, GH, GC, r, b, duration)
                     done = b.gen == b.output
-                if s.deadline == 1:
+                if s.deadline > 0:
                     set_deadline(S, b)
             elif more // b.chunk < left:
                 left = more // b.chunk
@@ -271,5 +272,5 @@ def run_until(
         advance(S, s.now)
         s.work -= tokens
         left = complete(R, B, S, O, P, GS, GP, GH, GC, duration)
-        if s.macro == 1 and s.repeat == 1 and s.npreempt == 0 and left > 1:
+        if s.macro == 1 and s.repeat == 1 and s.npreempt + s.returned == 0 and left > 1:
             jump(R, B, S, O, GS, GP, GH, GC, SA, D, left)

@@ -118,7 +118,7 @@ def make_state(
         S=S,
         H=_integers(max(n, 1), compiled),
         O=np.arange(slots, dtype=np.int64) if compiled else list(range(slots)),
-        W=_integers(slots + MOST_SEGMENTS, compiled),
+        W=_integers(2 * slots + MOST_SEGMENTS, compiled),
         P=np.array([*integers, 0], dtype=np.int64) if compiled else [*integers, 0],
         GS=_integers(groups * GAP_FIELDS, compiled),
         GP=_integers(3 * (_PAIR_ROOM + 2 * slots if exact else 1), compiled),
@@ -159,7 +159,7 @@ def _set_scalars(
     values: dict[str, Any] = {
         "n": len(requests),
         "budget": config.token_budget,
-        "max_seqs": slots,
+        "max_seqs": config.max_num_seqs,  # the arrays are as long as the requests are many, the limit is not
         "block": config.block_tokens,
         "total_blocks": total,
         "free": total,

@@ -68,6 +68,7 @@ def set_deadline(S: Records, b: Any) -> None:
     (SLAI, arXiv 2508.01002). A rule that only rotates (`deadline` 2) stands its residents by their last token.
     """
     s = S[0]
+    b.sorted = 3  # it is to be placed anew
     if s.deadline == 2:
         b.lst = s.now
         return

@@ -1,43 +1,20 @@
-"""Random small instances, and the decisions a simulator took on them, in a form that can be compared to the bit.
-
-An instance is drawn through one function `pick(low, high)`, so that a seeded campaign (random.randint) and hypothesis
-(integers that shrink) draw from the same space: tight memory, ties, bursts, one-token outputs, prompts longer than the
-budget, both token conventions, recompute and swap.
-"""
+"""The decisions a simulator took on an instance, in a form that can be compared to the bit: reference and engine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from differential_draw import WHOLE_PROMPTS, Instance, draw_instance
 from tileq_reference import BLOCK, POLICIES, Batch, Config, Cost, Request, Simulator
 
 from tileq_theory.iteration_time import IterationTime
 
-Pick = Callable[[int, int], int]
+__all__ = ["Decisions", "Instance", "draw_instance", "engine_decisions", "reference_decisions", "smaller"]
 
-# policy name of the engine -> (name in the reference, settings drawn for it)
-ORDERS = {"vllm_v1": ("fcfs", "priority"), "sarathi": ("fcfs", "spf"), "slai": ("fcfs", "spf", "paying_spf")}
-WHOLE_PROMPTS = ("static", "orca", "vllm_v0")
-
-
-@dataclass(frozen=True)
-class Instance:
-    """Everything a simulator is told."""
-
-    policy: str
-    params: dict[str, Any]
-    requests: tuple[dict[str, int], ...]
-    time: IterationTime
-    budget: int
-    max_seqs: int
-    kv_blocks: int
-    watermark: int
-    convention: str
-    swap: bool
-    swap_us_per_token: int = 0
-    notes: dict[str, Any] = field(default_factory=dict)
+ENDLESS = 10_000  # iterations: no instance here needs more, beyond them a policy loops
+TRACED = 20_000  # batch members written down
 
 
 @dataclass(frozen=True)
@@ -59,88 +36,6 @@ class Decisions:
                 if f[name] != g[name]:
                     return f"request {i}: {name} {f[name]} against {g[name]}"
         return None
-
-
-# -------------------------------------------------------------------- drawing
-
-
-def draw_instance(pick: Pick, policy: str) -> Instance:
-    """One small instance of `policy`."""
-    budget = pick(1, 48) if policy not in WHOLE_PROMPTS else pick(8, 96)
-    requests = tuple(draw_requests(pick, budget, policy))
-    peak = max(-(-(r["prompt"] + r["output"]) // BLOCK) for r in requests)
-    watermark = pick(0, 1)
-    blocks = pick(max(1, peak - 1), peak + 1 + len(requests)) + watermark
-    params = draw_params(pick, policy)
-    return Instance(
-        policy=policy,
-        params=params,
-        requests=requests,
-        time=draw_time(pick),
-        budget=budget,
-        max_seqs=max(pick(1, min(8, budget)), params.get("k", 1)),
-        kv_blocks=blocks,
-        watermark=watermark,
-        convention=("engine", "paper")[pick(0, 1)],
-        swap=policy == "vllm_v0" and bool(pick(0, 1)),
-        swap_us_per_token=pick(0, 3),
-    )
-
-
-def draw_requests(pick: Pick, budget: int, policy: str) -> list[dict[str, int]]:
-    longest = budget if policy in WHOLE_PROMPTS else 2 * budget + 3
-    clock, out = 0, []
-    for _ in range(pick(1, 9)):
-        clock += 0 if pick(0, 2) else pick(0, 30) * 10**8  # bursts: two in three come together
-        out.append(
-            {
-                "arrival": clock,
-                "prompt": pick(1, min(longest, 70)),
-                "output": 1 if pick(0, 4) == 0 else pick(1, 24),
-                "predicted": pick(1, 24),
-                "priority": pick(0, 2),
-                "paying": pick(0, 1),
-                "kind": pick(0, 1),
-                "tbt_limit": (0, 10**9, 4 * 10**9, 10**10)[pick(0, 3)],
-            }
-        )
-    return out
-
-
-def draw_time(pick: Pick) -> IterationTime:
-    return IterationTime(
-        launch_s=pick(0, 3) * 1e-4 + 1e-5,
-        weight_floor_s=pick(0, 2) * 1e-4,
-        tile_s=pick(0, 4) * 1e-4,
-        tile_tokens=pick(1, 16),
-        token_s=pick(0, 3) * 1e-5,
-        pair_s=pick(0, 3) * 1.7e-9,
-        kv_token_s=pick(0, 3) * 1.3e-8,
-        sequence_s=pick(0, 2) * 1e-6,
-        kv_counts_prefill=bool(pick(0, 1)),
-    )
-
-
-def draw_params(pick: Pick, policy: str) -> dict[str, Any]:
-    """Settings of the policy, by the engine's names."""
-    if policy in ORDERS:
-        params: dict[str, Any] = {"order": ORDERS[policy][pick(0, len(ORDERS[policy]) - 1)]}
-        if policy == "slai":
-            params["theta"] = ("dynamic", 10)[pick(0, 1)]
-        return params
-    if policy == "orca":
-        return {"chunks": bool(pick(0, 1))}
-    if policy == "sjf":
-        return {"key": ("output", "total")[pick(0, 1)], "predictor": "given"}
-    if policy == "svf":
-        return {"predictor": "given"}
-    if policy == "theta":
-        return {"k": pick(1, 3)}
-    if policy == "priority":
-        return {"preemptive": False}
-    if policy == "rad":
-        return {"b_col": pick(1, 6), "b_lcm": pick(1, 12), "cycle": (None, 1, 2, 5)[pick(0, 3)]}
-    return {}
 
 
 # -------------------------------------------------------------------- the reference's decisions
@@ -167,16 +62,39 @@ def reference_settings(x: Instance) -> tuple[str, dict[str, Any]]:
     p = dict(x.params)
     if x.policy in ("sjf", "priority", "aging"):
         order = {"output": "sjf", "total": "sjf_total"}[p.get("key", "output")] if x.policy == "sjf" else x.policy
-        return "vllm_v1", {"order": order}
+        return p.get("base", "vllm_v1"), {"order": order, "preemptive": p.get("preemptive", False)}
     if x.policy == "svf":
         return "sarathi", {"order": "svf"}
     if x.policy == "orca":
         p = {"whole": not p.get("chunks", False)}
     if x.policy == "slai":
-        p = {"order": p["order"], "fixed": p["theta"] == 10}
-    if x.policy in WHOLE_PROMPTS and p.get("whole", True):
+        p = {**p, "fixed": p["theta"] == 10, "theta": 5}
+    if x.policy == "rad_general":
+        p = {"levels": millionths(p["levels"])}
+    if x.policy == "eb_plus":
+        p = {**p, "mixes": mixes(x)}
+    if x.policy in ("wait", "nested_wait"):
+        p = {"restart": True, "starts": [0, *p.get("boundaries", ())], "thresholds": p["thresholds"]}
+    if x.policy in WHOLE_PROMPTS and p.get("whole", True) and x.oversize == "reject":
         p["whole_budget"] = x.budget
     return x.policy, p
+
+
+def millionths(levels: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """Shares in millionths that sum to one million; the first level takes the rounding."""
+    total = sum(share for *_, share in levels)
+    shares = [round(1e6 * share / total) for *_, share in levels]
+    shares[0] += 1_000_000 - sum(shares)
+    return [(n, p, d, share) for (n, p, d, _), share in zip(levels, shares, strict=True)]
+
+
+def mixes(x: Instance) -> bool:
+    """What EB+'s crossover test, made before the run, says; the batches that follow are what is compared."""
+    from tileq_engine.registry import policy
+
+    rule = policy(x.policy, **x.params)
+    assert rule.prepare is not None
+    return bool(rule.prepare(rule, requests_of(x), x.time, config_of(x)).scalars["level"])
 
 
 def reference_decisions(x: Instance, check: bool = True) -> Decisions:
@@ -192,14 +110,17 @@ def reference_decisions(x: Instance, check: bool = True) -> Decisions:
         kv_blocks=x.kv_blocks,
         watermark=x.watermark,
         engine_convention=x.convention == "engine",
-        swap=x.swap,
+        swap=x.preemption == "swap",
+        preempt=x.preemption != "none",
         swap_ps_per_token=x.swap_us_per_token * 10**6,
+        queue_limit=x.queue_limit,
+        longest=x.longest,
         extra=extra,
     )
     s = Simulator(requests, config, cost_of(x.time), POLICIES[name])
     if check:
         s.observe = Simulator.check
-    s.run(iterations=10_000)  # no instance here needs more: beyond it a policy loops
+    s.run(iterations=ENDLESS)
     return Decisions(tuple(_batch(b) for b in s.batches), tuple(_fate(r) for r in requests))
 
 
@@ -209,7 +130,7 @@ def _batch(b: Batch) -> tuple[int, int, tuple[tuple[int, int, bool], ...]]:
 
 def _fate(r: Request) -> dict[str, int]:
     return {
-        "rejected": int(r.status == "rejected"),
+        "reject_reason": r.reason,
         "prefill_end_ps": -1 if r.prefill_end is None else r.prefill_end,
         "first_token_ps": r.tokens_at[0] if r.tokens_at else -1,
         "finish_ps": -1 if r.done_at is None else r.done_at,
@@ -224,19 +145,16 @@ def _fate(r: Request) -> dict[str, int]:
 # -------------------------------------------------------------------- the engine's decisions
 
 
-def engine_decisions(x: Instance, mode: str) -> Decisions:
-    """The same of the compiled engine ('compiled' has no trace of jumped iterations: compare fates only)."""
+def requests_of(x: Instance) -> Any:
+    """The engine's requests."""
     import numpy as np
 
-    from tileq_engine.config import EngineConfig
-    from tileq_engine.registry import policy
     from tileq_engine.requests import Requests
-    from tileq_engine.simulator import simulate
 
     def column(name: str, dtype: Any = np.int64) -> Any:
         return np.array([r[name] for r in x.requests], dtype=dtype)
 
-    requests = Requests.from_arrays(
+    return Requests.from_arrays(
         prompt_tokens=column("prompt"),
         output_tokens=column("output"),
         arrival_ps=column("arrival"),
@@ -246,19 +164,46 @@ def engine_decisions(x: Instance, mode: str) -> Decisions:
         tbt_limit_ps=column("tbt_limit"),
         paying=column("paying", bool),
     )
-    config = EngineConfig(
+
+
+def config_of(x: Instance) -> Any:
+    """The engine's settings; every invariant is recomputed at every iteration."""
+    from tileq_engine.config import EngineConfig
+
+    return EngineConfig(
         token_budget=x.budget,
         max_num_seqs=x.max_seqs,
         kv_tokens=x.kv_blocks * BLOCK,
         watermark=(x.watermark + 0.5) / x.kv_blocks if x.watermark else 0.0,
-        convention=x.convention,
-        preemption="swap" if x.swap else "recompute",
+        convention=x.convention,  # type: ignore[arg-type]
+        preemption=x.preemption,  # type: ignore[arg-type]
         swap_token_s=x.swap_us_per_token * 1e-6,
+        queue_limit=x.queue_limit,
+        max_model_tokens=x.longest,
+        oversize=x.oversize,  # type: ignore[arg-type]
+        stop_iterations=ENDLESS,
         check=True,
-        trace_limit=1_000_000,
+        sample_limit=16,
+        gap_mode="exact",
     )
-    run = simulate(requests, policy(x.policy, **x.params), x.time, config, mode=mode)
-    return Decisions(_iterations(run.trace), tuple(_engine_fate(run, i) for i in range(len(requests))))
+
+
+def engine_run(x: Instance, mode: str) -> Any:
+    """The engine's run of `x`; stepped runs are traced."""
+    from tileq_engine.registry import policy
+    from tileq_engine.simulator import simulate
+
+    config = config_of(x).with_(trace_limit=0 if mode == "compiled" else TRACED)
+    return simulate(requests_of(x), policy(x.policy, **x.params), x.time, config, mode=mode)  # type: ignore[arg-type]
+
+
+def engine_decisions(x: Instance, mode: str) -> Decisions:
+    """Its decisions ('compiled' has no trace of jumped iterations: compare fates only)."""
+    return decisions_of(engine_run(x, mode))
+
+
+def decisions_of(run: Any) -> Decisions:
+    return Decisions(_iterations(run.trace), tuple(_engine_fate(run, i) for i in range(len(run.requests))))
 
 
 def _iterations(trace: Any) -> tuple[tuple[int, int, tuple[tuple[int, int, bool], ...]], ...]:
@@ -282,7 +227,7 @@ def _engine_fate(run: Any, i: int) -> dict[str, int]:
         "prefill_end_ps", "first_token_ps", "finish_ps", "tokens_done", "preemptions", "recomputed_tokens",
         "swapped_tokens", "max_gap_ps",
     )  # fmt: skip
-    return {"rejected": int(run.status[i] == 4), **{n: int(getattr(run, n)[i]) for n in names}}
+    return {"reject_reason": int(run.reject_reason[i]), **{n: int(getattr(run, n)[i]) for n in names}}
 
 
 def smaller(x: Instance, differs: Callable[[Instance], bool]) -> Instance:

@@ -126,3 +126,20 @@ def test_the_same_error_in_python(here: Path) -> None:
         tq.plan(trace="word.csv")
     with pytest.raises(ValueError, match=r"did you mean llama-3\.1-8b"):
         tq.plan(model="lama-3.1-8b")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["plan", "--max-tokens", "1e21"],
+        ["plan", "--nodes", "1e308"],
+        ["plan", "--class", "10:10@1e308"],
+        ["plan", "--class", "10:10", "--class", "400000:10", "--tbt", "0.0066"],
+        ["region", "--class", "10:10", "--class", "20:20", "--at=1e308,1e308"],
+    ],
+)
+def test_extreme_numbers_are_bad_input_not_failures(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1 and "error:" in said.err

@@ -12,6 +12,8 @@ from tileq_theory.lengths.copula import GaussianCopula
 from tileq_theory.lengths.independent import Independent
 from tileq_theory.lengths.parse import parse_lengths, split_outside
 
+_MOST_SHARE = 1e100  # the sum of shares must not overflow
+
 
 @dataclass(frozen=True, slots=True)
 class RequestClass:
@@ -45,6 +47,8 @@ class RequestClass:
         if not self.name.strip():
             raise InputError("a request class has an empty name; expected a name")
         object.__setattr__(self, "share", nonnegative(f"share of class {self.name!r}", self.share))
+        if self.share > _MOST_SHARE:
+            raise InputError(f"share of class {self.name!r} is {self.share:g}; expected at most {_MOST_SHARE:g}")
         for limit in ("tbt_s", "ttft_s"):
             if getattr(self, limit) is not None:
                 object.__setattr__(self, limit, positive(f"{limit} of class {self.name!r}", getattr(self, limit)))

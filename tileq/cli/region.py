@@ -39,7 +39,7 @@ def region(
     plot: o.Plot = None,
     json: o.Json = False,
 ) -> None:
-    """Find which rates of several request classes can be served together."""
+    """Find the rates of several request classes beyond which no policy is stable."""
     from tileq import regions
     from tileq.plots import figure
 
@@ -79,7 +79,11 @@ def _rates(text: str) -> list[float]:
 
 def _render(d: dict[str, Any], console: Console) -> None:
     names = [c["name"] for c in d["classes"]]
-    console.print(f"{d['model']['name']} on {d['gpu']['name']}: rates that can be served", markup=False, style="bold")
+    console.print(
+        f"{d['model']['name']} on {d['gpu']['name']}: rates beyond which no policy is stable",
+        markup=False,
+        style="bold",
+    )
     facts(console, [(c["name"], c["lengths"]) for c in d["classes"]])
     if d["at"] is not None:
         _judge(d["at"], console)
@@ -99,7 +103,7 @@ def _render(d: dict[str, Any], console: Console) -> None:
 
 def _judge(at: dict[str, Any], console: Console) -> None:
     title(console, f"At {', '.join(number(rate) for rate in at['rates_per_s'])} requests/s")
-    rows = [("", "inside: some policy serves it" if at["inside"] else "outside: no policy serves it")]
+    rows = [("", "inside: no bound rules it out" if at["inside"] else "outside: no policy serves it")]
     rows.append(("load", percent(at["utilisation"])))
     if at["headroom"] is not None:
         rows.append(("all rates times", f"{number(at['headroom'])} reach the boundary"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["ORDERS", "both", "checked_common", "order_named", "predicting", "require_budget"]
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,20 +57,29 @@ def predicting(predictor: str, sigma: float, quantile: float, seed: int) -> Prep
     if predictor not in PREDICTORS:
         raise InputError(f"predictor {predictor!r} is unknown; {near_matches('predictors', predictor, PREDICTORS)}")
 
-    def prepare(policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig) -> Prepared:
-        guess = predict(requests, predictor, sigma=sigma, quantile=quantile, seed=seed)
-        return Prepared(requests.with_(predicted_output_tokens=guess))
+    return functools.partial(_predicted, predictor, sigma, quantile, seed)
 
-    return prepare
+
+def _predicted(
+    predictor: str,
+    sigma: float,
+    quantile: float,
+    seed: int,
+    policy: Policy,
+    requests: Requests,
+    time: IterationTime,
+    config: EngineConfig,
+) -> Prepared:
+    guess = predict(requests, predictor, sigma=sigma, quantile=quantile, seed=seed)
+    return Prepared(requests.with_(predicted_output_tokens=guess))
 
 
 def both(first: Prepare | None, second: Prepare) -> Prepare:
     """Return the `prepare` that runs `first` (a check or a prediction), then `second` on its requests."""
-    if first is None:
-        return second
-    before = first
+    return second if first is None else functools.partial(_chained, first, second)
 
-    def prepare(policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig) -> Prepared:
-        return second(policy, before(policy, requests, time, config).requests, time, config)
 
-    return prepare
+def _chained(
+    first: Prepare, second: Prepare, policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig
+) -> Prepared:
+    return second(policy, first(policy, requests, time, config).requests, time, config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["rad"]
 
+import functools
 import math
 
 from tileq_engine.config import EngineConfig
@@ -48,16 +49,19 @@ def rad(
         if value is not None
     }
 
-    def prepare(policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig) -> Prepared:
-        column = own.get("b_col", time.tile_tokens if time.tile_s > 0 else config.token_budget)
-        tile = own.get("b_lcm", math.lcm(column, own.get("b_row", column), own.get("b_red", column)))
-        return Prepared(requests, {"tile_d": column, "tile_p": tile, "cycle": own.get("cycle", 0)})
-
     return Policy(
         name="rad",
         mixing="mix_rad",
         params={**own, "pad": pad},
         scalars={"alloc": 2, "to_front": 1, "pad_on": int(pad), "rad": int(pad), "seat": 0},
-        prepare=prepare,
+        prepare=functools.partial(_tiles, own),
         **checked_common(token_budget, max_num_seqs),
     )
+
+
+def _tiles(
+    own: dict[str, int], policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig
+) -> Prepared:
+    column = own.get("b_col", time.tile_tokens if time.tile_s > 0 else config.token_budget)
+    tile = own.get("b_lcm", math.lcm(column, own.get("b_row", column), own.get("b_red", column)))
+    return Prepared(requests, {"tile_d": column, "tile_p": tile, "cycle": own.get("cycle", 0)})

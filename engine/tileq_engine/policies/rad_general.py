@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["rad_general"]
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -39,23 +40,26 @@ def rad_general(
         raise InputError("rad_general needs a plan (a TilePlan or Capacity) or levels, and not both")
     chosen = _checked(levels) if levels is not None else _checked(_levels_of(plan))
 
-    def prepare(policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig) -> Prepared:
-        total = math.fsum(level[3] for level in chosen)
-        flat: list[int] = []
-        for tokens, prefill, decode, share in chosen:
-            flat += [tokens, prefill, decode, round(1e6 * share / total), 0]
-        flat[3] += 1_000_000 - sum(flat[3::5])  # the shares sum to one million, so that credits stay bounded
-        return Prepared(requests, {"levels": len(chosen)}, tuple(flat))
-
     return Policy(
         name="rad_general",
         decodes="decodes_oldest",
         mixing="mix_tiles",
         params={"levels": tuple(chosen)},
         scalars={"alloc": 1, "to_front": 1, "deadline": 2},
-        prepare=prepare,
+        prepare=functools.partial(_table, chosen),
         **checked_common(token_budget, max_num_seqs),
     )
+
+
+def _table(
+    chosen: list[Level], policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig
+) -> Prepared:
+    total = math.fsum(level[3] for level in chosen)
+    flat: list[int] = []
+    for tokens, prefill, decode, share in chosen:
+        flat += [tokens, prefill, decode, round(1e6 * share / total), 0]
+    flat[3] += 1_000_000 - sum(flat[3::5])  # the shares sum to one million, so that credits stay bounded
+    return Prepared(requests, {"levels": len(chosen)}, tuple(flat))
 
 
 def _levels_of(plan: Any) -> list[list[float]]:

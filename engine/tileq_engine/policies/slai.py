@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["slai"]
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -53,11 +54,6 @@ def slai(
         round(positive(n, v) * PS_PER_S) for n, v in (("paying_tbt_s", paying_tbt_s), ("other_tbt_s", other_tbt_s))
     ]
 
-    def prepare(policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig) -> Prepared:
-        own = np.where(requests.paying, tiers[0], tiers[1])
-        limit = np.where(requests.tbt_limit_ps > 0, requests.tbt_limit_ps, own).astype(np.int64)
-        return Prepared(requests.with_(tbt_limit_ps=limit))
-
     scalars: dict[str, Any] = {
         "alloc": 1,
         "to_front": 1,
@@ -76,6 +72,14 @@ def slai(
         eviction="evict_prefill",
         params={"order": order, "theta": theta, "mean": mean},
         scalars=scalars,
-        prepare=prepare,
+        prepare=functools.partial(_limits, tiers),
         **checked_common(token_budget, max_num_seqs),
     )
+
+
+def _limits(
+    tiers: list[int], policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig
+) -> Prepared:
+    own = np.where(requests.paying, tiers[0], tiers[1])
+    limit = np.where(requests.tbt_limit_ps > 0, requests.tbt_limit_ps, own).astype(np.int64)
+    return Prepared(requests.with_(tbt_limit_ps=limit))

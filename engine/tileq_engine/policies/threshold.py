@@ -4,11 +4,12 @@ from __future__ import annotations
 
 __all__ = ["best_threshold", "eb_plus", "theta", "theta0"]
 
+import functools
 import math
 
 from tileq_engine.config import EngineConfig
 from tileq_engine.policies.common import checked_common
-from tileq_engine.policy import Policy, Prepare, Prepared
+from tileq_engine.policy import Policy, Prepared
 from tileq_engine.requests import Requests
 from tileq_theory.errors import InputError, positive, positive_int
 from tileq_theory.iteration_time import IterationTime
@@ -42,17 +43,23 @@ def best_threshold(slots: int, p0: float, alpha_ratio: float = 1.0) -> int:
     return max(1, math.floor(theta0(p0, alpha_ratio) * positive_int("slots", slots)))
 
 
-def _prepare(k: int | None, p0: float | None, alpha_ratio: float, crossover: bool) -> Prepare:
-    def prepare(policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig) -> Prepared:
-        mean = float(requests.output_tokens.mean()) if len(requests) else 1.0
-        ends = p0 if p0 is not None else min(1.0, 1.0 / max(mean, 1.0))
-        want = k if k is not None else best_threshold(config.max_num_seqs, ends, alpha_ratio)
-        if want > config.max_num_seqs:
-            raise InputError(f"k is {want}, more than the {config.max_num_seqs} slots; no prefill would ever start")
-        mixes = crossover and len(requests) > 0 and _mixing_is_faster(want, ends, requests, time, config)
-        return Prepared(requests, {"want": want, "level": int(mixes)})
-
-    return prepare
+def _threshold(
+    k: int | None,
+    p0: float | None,
+    alpha_ratio: float,
+    crossover: bool,
+    policy: Policy,
+    requests: Requests,
+    time: IterationTime,
+    config: EngineConfig,
+) -> Prepared:
+    mean = float(requests.output_tokens.mean()) if len(requests) else 1.0
+    ends = p0 if p0 is not None else min(1.0, 1.0 / max(mean, 1.0))
+    want = k if k is not None else best_threshold(config.max_num_seqs, ends, alpha_ratio)
+    if want > config.max_num_seqs:
+        raise InputError(f"k is {want}, more than the {config.max_num_seqs} slots; no prefill would ever start")
+    mixes = crossover and len(requests) > 0 and _mixing_is_faster(want, ends, requests, time, config)
+    return Prepared(requests, {"want": want, "level": int(mixes)})
 
 
 def _mixing_is_faster(k: int, p0: float, requests: Requests, time: IterationTime, config: EngineConfig) -> bool:
@@ -101,7 +108,7 @@ def theta(
         mixing="mix_threshold",
         params={"k": k, "p0": p0, "alpha_ratio": alpha_ratio},
         scalars={"alloc": 1, "to_front": 1},
-        prepare=_prepare(_positive(k), p0, alpha_ratio, crossover=False),
+        prepare=functools.partial(_threshold, _positive(k), p0, alpha_ratio, False),
         **checked_common(token_budget, max_num_seqs),
     )
 
@@ -126,7 +133,7 @@ def eb_plus(
         mixing="mix_threshold",
         params={"k": k, "p0": p0, "alpha_ratio": alpha_ratio},
         scalars={"alloc": 1, "to_front": 1},
-        prepare=_prepare(_positive(k), p0, alpha_ratio, crossover=True),
+        prepare=functools.partial(_threshold, _positive(k), p0, alpha_ratio, True),
         **checked_common(token_budget, max_num_seqs),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["nested_wait", "wait"]
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -36,20 +37,13 @@ def wait(
     """
     given = None if thresholds is None else [positive_int("threshold", n) for n in thresholds]
 
-    def prepare(policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig) -> Prepared:
-        kinds = int(requests.class_index.max()) + 1 if len(requests) else 1
-        if given is not None and len(given) < kinds:
-            raise InputError(f"{len(given)} thresholds are given; expected one for each of the {kinds} classes")
-        numbers = given if given is not None else _fluid(requests, time, kinds)
-        return Prepared(requests, {"kinds": len(numbers)}, tuple(numbers))
-
     return Policy(
         name="wait",
         mixing="mix_wait",
         admission="admit_always",
         params={"thresholds": None if given is None else tuple(given)},
         scalars={"alloc": 1, "to_front": 1, "preempt_mode": _RESTART, "dynamic": 1},
-        prepare=prepare,
+        prepare=functools.partial(_by_class, given),
         macro=False,
         **checked_common(token_budget, max_num_seqs),
     )
@@ -80,22 +74,40 @@ def nested_wait(
     if given is not None and marks is None:
         raise InputError("thresholds are given without boundaries; give both, or neither")
 
-    def prepare(policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig) -> Prepared:
-        cuts = marks if marks is not None else _quartiles(requests)
-        starts = [0, *cuts]
-        numbers = given if given is not None else _nested_fluid(requests, time, starts)
-        return Prepared(requests, {"kinds": len(starts)}, (*starts, *numbers))
-
     return Policy(
         name="nested_wait",
         mixing="mix_nested_wait",
         admission="admit_always",
         params={"boundaries": marks, "thresholds": given},
         scalars={"alloc": 1, "to_front": 1, "preempt_mode": _RESTART, "dynamic": 1},
-        prepare=prepare,
+        prepare=functools.partial(_by_segment, marks, given),
         macro=False,
         **checked_common(token_budget, max_num_seqs),
     )
+
+
+def _by_class(
+    given: list[int] | None, policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig
+) -> Prepared:
+    kinds = int(requests.class_index.max()) + 1 if len(requests) else 1
+    if given is not None and len(given) < kinds:
+        raise InputError(f"{len(given)} thresholds are given; expected one for each of the {kinds} classes")
+    numbers = given if given is not None else _fluid(requests, time, kinds)
+    return Prepared(requests, {"kinds": len(numbers)}, tuple(numbers))
+
+
+def _by_segment(
+    marks: list[int] | None,
+    given: list[int] | None,
+    policy: Policy,
+    requests: Requests,
+    time: IterationTime,
+    config: EngineConfig,
+) -> Prepared:
+    cuts = marks if marks is not None else _quartiles(requests)
+    starts = [0, *cuts]
+    numbers = given if given is not None else _nested_fluid(requests, time, starts)
+    return Prepared(requests, {"kinds": len(starts)}, (*starts, *numbers))
 
 
 def _iteration_s(requests: Requests, time: IterationTime) -> float:

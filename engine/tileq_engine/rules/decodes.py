@@ -13,6 +13,7 @@ from typing import Any
 from tileq_engine.records import Records
 
 _DECODE = 2
+_PLACED, _KEPT = 1, 2
 
 
 def decodes_all(R: Records, B: Records, S: Records, O: Any, W: Any, P: Any) -> Any:  # noqa: E741
@@ -54,37 +55,49 @@ def decodes_after(R: Records, B: Records, S: Records, O: Any, W: Any, P: Any) ->
 def sort_decodes(B: Records, S: Records, O: Any, W: Any) -> Any:  # noqa: E741
     """Write the decoding residents to W by (last schedulable time, request); return how many there are.
 
-    W keeps its order from one iteration to the next, so that the insertion sort meets a nearly sorted list.
+    Those not served since keep their order in W; the others, in order of admission and so nearly sorted, are sorted
+    by insertion and merged in. The upper half of W is scratch.
     """
     s = S[0]
-    n = 0
+    kept = 0
     for j in range(s.ndl):
         b = B[W[j]]
-        if b.phase == _DECODE and b.sorted == 1:
-            W[n] = W[j]
-            n += 1
-            b.sorted = 2
+        if b.phase == _DECODE and b.sorted == _PLACED:
+            W[kept] = W[j]
+            kept += 1
+            b.sorted = _KEPT
+    half = len(W) // 2
+    fresh = 0
     for k in range(s.nres):
         b = B[O[k]]
-        if b.phase == _DECODE:
-            if b.sorted == 0:
-                W[n] = O[k]
-                n += 1
-            b.sorted = 1
-    for j in range(1, n):
-        slot = W[j]
-        lst = B[slot].lst
-        i = B[slot].id
-        at = j
-        while at > 0:
-            other = B[W[at - 1]]
-            if other.lst < lst or (other.lst == lst and other.id < i):
-                break
-            W[at] = W[at - 1]
-            at -= 1
-        W[at] = slot
+        if b.phase != _DECODE:
+            continue
+        if b.sorted != _KEPT:
+            at = half + fresh
+            while at > half and _due_before(B, O[k], W[at - 1]):
+                W[at] = W[at - 1]
+                at -= 1
+            W[at] = O[k]
+            fresh += 1
+        b.sorted = _PLACED
+    n = kept + fresh
+    at = n
+    while fresh > 0:
+        at -= 1
+        if kept > 0 and _due_before(B, W[half + fresh - 1], W[kept - 1]):
+            kept -= 1
+            W[at] = W[kept]
+        else:
+            fresh -= 1
+            W[at] = W[half + fresh]
     s.ndl = n
     return n
+
+
+def _due_before(B: Records, a: int, b: int) -> Any:
+    if B[a].lst != B[b].lst:
+        return B[a].lst < B[b].lst
+    return B[a].id < B[b].id
 
 
 def decodes_critical(R: Records, B: Records, S: Records, O: Any, W: Any, P: Any) -> Any:  # noqa: E741

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from tileq_engine.policy import PolicyError
 from tileq_engine.registry import policy, policy_doc, policy_names
 from tileq_theory.errors import InputError
 from tileq_theory.iteration_time import IterationTime
+from tileq_theory.request_class import parse_class
+from tileq_theory.workload import Workload
 
 TICK = IterationTime.constant(0.01)
 
@@ -189,3 +192,22 @@ def test_an_illegal_batch_names_rule_request_and_reason() -> None:
 def test_an_unknown_kind_of_rule() -> None:
     with pytest.raises(InputError, match="did you mean order"):
         policy("sarathi").with_rule(oder=longest_first)
+
+
+def test_policies_travel_to_other_processes(variant: Any) -> None:
+    rule = policy(variant[0], **variant[1])
+    again = pickle.loads(pickle.dumps(rule))
+    assert again.to_dict() == rule.to_dict()
+    assert "\n" not in rule.describe()
+
+
+def test_a_workload_gives_common_random_numbers() -> None:
+    workload = Workload((parse_class("a=512:128@0.3"), parse_class("b=uniform(10,1600):geometric(200,512)")))
+    slow, fast = (Requests.from_workload(workload, 500, 1, rate=r) for r in (2.0, 8.0))
+    assert np.array_equal(slow.prompt_tokens, fast.prompt_tokens)
+    assert np.array_equal(slow.output_tokens, fast.output_tokens)
+    assert np.allclose(slow.arrival_ps, 4.0 * fast.arrival_ps, rtol=1e-9)
+    assert slow.group_names == ("class 0", "class 1")
+    for rate in (0.0, float("inf"), float("nan"), -1.0):
+        with pytest.raises(InputError, match="rate"):
+            Requests.from_workload(workload, 5, 1, rate=rate)

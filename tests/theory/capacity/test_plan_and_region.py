@@ -12,7 +12,7 @@ from capacity_instances import fixed, positive, times
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tileq_theory import Demand, InputError, IterationTime
+from tileq_theory import Demand, InputError, IterationTime, Workload, parse_class
 from tileq_theory.capacity import (
     LevelUse,
     Limits,
@@ -146,6 +146,14 @@ def test_longest_iteration_is_told_when_it_breaks_the_tbt_limit() -> None:
     assert any("longest prompt" in text for text in plan.warnings)
 
 
+def test_contexts_too_long_for_the_tbt_limit_are_told() -> None:
+    """A decode of c tokens alone takes tau(1) + k c + s: 5.8 ms + 40 ns c + 1 us against 6.5 ms, so c up to 17 475."""
+    plan = tile_plan(GPU, Fixed((100, 50), (30_000, 50)), Limits(tbt_s=6.5e-3))
+    assert any("more than 17,475 tokens of context" in text for text in plan.warnings)
+    short = tile_plan(GPU, Fixed((100, 50), (17_000, 50)), Limits(tbt_s=6.5e-3))
+    assert not any("tokens of context" in text for text in short.warnings)
+
+
 @SOME
 @given(st.data(), st.integers(2, 3))
 def test_region_agrees_with_the_program_on_random_rays(data: st.DataObject, size: int) -> None:
@@ -203,11 +211,11 @@ def test_distance_inside_and_outside() -> None:
 
 def test_many_classes_are_decided_by_the_program() -> None:
     time = IterationTime.dai(launch_s=0.001, tile_s=0.01, tile_tokens=16)
-    classes = [fixed(10 * i, 7 * i) for i in range(1, 9)]
+    classes = [fixed(10 * i, 7 * i) for i in range(1, 15)]
     region = stability_region(time, classes, Limits(max_batch_tokens=64))
     assert not region.complete
-    tokens = np.array([17.0 * i for i in range(1, 9)])
-    rates = np.linspace(1, 2, 8)
+    tokens = np.array([17.0 * i for i in range(1, 15)])
+    rates = np.linspace(1, 2, 14)
     assert region.load(rates) == pytest.approx(rates @ tokens * 0.041 / 64, rel=1e-6)
     with pytest.raises(InputError, match="headroom"):
         region.distance(rates)
@@ -227,3 +235,61 @@ def test_utilisation_needs_a_positive_share(data: st.DataObject) -> None:
     assume(bad <= 0)
     with pytest.raises(InputError):
         tile_plan(GPU, Fixed((10, 10)), Limits(), max_utilisation=bad)
+
+
+@pytest.mark.parametrize(("prompt", "output"), [(400_000, 2), (20_000, 2), (1, 300_000)])
+def test_lopsided_requests_have_a_ratio(prompt: int, output: int) -> None:
+    """One decode to 400,000 prefill tokens: the ratio has no small pair, but it has a pair."""
+    plan = tile_plan(GPU, Fixed((prompt, output)), Limits())
+    assert plan.ratio.exact == pytest.approx(prompt / (output - 1), rel=1e-6)
+    assert plan.ratio.loss <= 0.01
+
+
+@pytest.mark.parametrize("most", [2**13, 2**16, 2**17, 10**6, 10**9])
+def test_budget_does_not_depend_on_how_large_a_batch_may_be(most: int) -> None:
+    time = IterationTime(launch_s=1e-4, weight_floor_s=6.4e-3, tile_s=2.6e-3, tile_tokens=128, token_s=2e-6)
+    small = tile_plan(time, Fixed((1000, 200)), Limits(max_batch_tokens=2**13))
+    plan = tile_plan(time, Fixed((1000, 200)), Limits(max_batch_tokens=most))
+    rates = [sarathi(time, n) for n in range(128, 2**13 + 1, 128)]
+    best = max(*rates, plan.curve_rate_per_s.max())
+    assert plan.token_budget == 128 * (1 + next(i for i, rate in enumerate(rates) if rate >= 0.99 * best))
+    assert abs(plan.token_budget - small.token_budget) <= 128  # the best itself grows a little
+    assert plan.budget_rate_per_s >= 0.99 * plan.curve_rate_per_s.max()
+
+
+def sarathi(time: IterationTime, budget: int) -> float:
+    """lambda(n) without memory or slots: 1/(tau(n) (P + D)/n), 1000 prompt and 199 decode tokens."""
+    return float(1 / (time.tau_s(budget) * 1199 / budget))
+
+
+def test_a_decode_that_outlasts_the_tbt_limit_alone_is_refused() -> None:
+    """Half a decode an iteration would meet the limit on paper: no batch holds half a decode."""
+    time = IterationTime(launch_s=5e-3, tile_s=1e-3, tile_tokens=128, kv_token_s=1e-7)
+    long = fixed(100_000, 10)  # one decode reads 100,001 tokens in 10 ms, 16 ms with its tile
+    with pytest.raises(InputError, match=r"one decode alone takes 0\.0160001 s"):
+        tile_plan(time, Fixed((100_000, 10)), Limits(tbt_s=0.016))
+    assert tile_plan(time, Fixed((100_000, 10)), Limits(tbt_s=0.0161)).budget_rate_per_s > 0
+    assert tile_plan(time, Fixed((100_000, 1)), Limits(tbt_s=0.0061)).budget_rate_per_s > 0  # nothing to decode
+    with pytest.raises(InputError, match="class b: the TBT limit"):
+        stability_region(time, [fixed(10, 10), long], Limits(tbt_s=0.01), names=["a", "b"])
+    mix = Workload([parse_class("10:10"), parse_class("100000:10")])
+    with pytest.raises(InputError, match="class 100000:10: the TBT limit"):
+        tile_plan(time, mix, Limits(tbt_s=0.01))
+
+
+@pytest.mark.parametrize("bad", [{"max_batch_tokens": 10**21}, {"nodes": 10**300}])
+def test_limits_that_arithmetic_cannot_carry_are_refused(bad: dict[str, int]) -> None:
+    with pytest.raises(InputError, match="expected at most"):
+        Limits(**bad)
+
+
+def test_a_class_share_beyond_summing_is_refused() -> None:
+    with pytest.raises(InputError, match="share of class"):
+        parse_class("10:10@1e308")
+
+
+def test_region_refuses_rates_beyond_projection() -> None:
+    region = stability_region(IterationTime.constant(0.1), [fixed(5, 5), fixed(9, 2)], Limits(max_batch_tokens=32))
+    assert region.distance([1e15, 1e15]) < 0
+    with pytest.raises(InputError, match="at most 1e\\+15"):
+        region.distance([1e308, 1e308])

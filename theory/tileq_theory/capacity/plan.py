@@ -11,37 +11,31 @@ from __future__ import annotations
 __all__ = ["HasDemand", "TilePlan", "tile_plan"]
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from tileq_theory.capacity.answer import Capacity
-from tileq_theory.capacity.levels import corner_levels
+from tileq_theory.capacity.budget import (
+    BudgetCurve,
+    DemandByChunk,
+    HasDemand,
+    budgets_to_compare,
+    smallest_budget,
+    unloaded_ttft_s,
+    within_ttft,
+)
 from tileq_theory.capacity.limits import Limits
 from tileq_theory.capacity.population import attainable_rate, max_sequences
 from tileq_theory.capacity.ratio import TileRatio, tile_ratio
-from tileq_theory.capacity.single import binding_of_single, single_level_iterations, single_level_rate
+from tileq_theory.capacity.single import binding_of_single, single_level_iterations
 from tileq_theory.capacity.solve import capacity
 from tileq_theory.conventions import ChunkCounting, TokenConvention
 from tileq_theory.demand import Demand
 from tileq_theory.errors import InputError, nonnegative, positive
 from tileq_theory.iteration_time import IterationTime
-
-_CURVE_POINTS = 64
-
-
-@runtime_checkable
-class HasDemand(Protocol):
-    """Anything whose demand depends on the chunk size: a `Workload` or a `JointLaw`."""
-
-    def demand(
-        self, *, chunk_tokens: int, convention: TokenConvention = "engine", counting: ChunkCounting = "whole"
-    ) -> Demand:
-        """Return the demand of one request prefilled in chunks of `chunk_tokens` tokens."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,138 +182,30 @@ def tile_plan(
         raise InputError(f"max_utilisation is {max_utilisation}; expected a share above 0 and at most 1")
     if not 0 <= nonnegative("tolerance", tolerance) < 1:
         raise InputError(f"tolerance is {tolerance}; expected a share of at least 0 and below 1")
-    demands = _Demands(workload, limits.max_batch_tokens, convention, counting)
-    curve = _Curve(time, demands, limits)
-    sizes = _budgets(time, limits)
+    limits.check_classes(time, _demand_of_classes(workload, limits.max_batch_tokens, convention))
+    demands = DemandByChunk(workload, limits.max_batch_tokens, convention, counting)
+    curve = BudgetCurve(time, demands, limits)
+    sizes = budgets_to_compare(time, limits)
     rates = curve.rates(sizes)
     bound = capacity(time, demands.least, limits)
-    allowed = _within_ttft(time, bound.demand, sizes, ttft_s)
-    budget = _smallest_budget(curve, sizes, rates, allowed, tolerance)
+    allowed = within_ttft(time, bound.demand, sizes, ttft_s)
+    budget = smallest_budget(curve, sizes, rates, allowed, tolerance)
     return _assemble(time, limits, bound, curve, budget, sizes, rates, offered, max_utilisation)
 
 
-class _Demands:
-    """Demand by chunk size, each computed once; only g and u depend on it."""
-
-    def __init__(
-        self, workload: HasDemand, most_tokens: int, convention: TokenConvention, counting: ChunkCounting
-    ) -> None:
-        self._setting: dict[str, Any] = {"convention": convention, "counting": counting}
-        self._workload = workload
-        self.largest = workload.demand(chunk_tokens=most_tokens, **self._setting)
-        # memory-iterations need not fall with the chunk size (prompts of 249 tokens: 869 in chunks of 62, 829 in chunks
-        # of 58), so a bound for all policies counts the least that chunks of up to n_max tokens can hold
-        least: ChunkCounting = "least" if counting == "whole" else counting
-        self.least = workload.demand(chunk_tokens=most_tokens, convention=convention, counting=least)
-        self._by_chunk = getattr(workload, "demand_by_chunk", None)
-        self._known: dict[int, Demand] = {most_tokens: self.largest}
-
-    def __call__(self, chunk_tokens: int) -> Demand:
-        self.prepare([chunk_tokens])
-        return self._known[chunk_tokens]
-
-    def prepare(self, chunks: Iterable[int]) -> None:
-        """Compute the demand of every chunk size in `chunks`, together where the workload can."""
-        new = sorted(set(chunks) - self._known.keys())
-        if not new:
-            return
-        if self._by_chunk is None:
-            self._known.update({s: self._workload.demand(chunk_tokens=s, **self._setting) for s in new})
-            return
-        moments = self._by_chunk(np.array(new, dtype=np.int64), **self._setting)
-        for s, g, u in zip(new, moments.memory_iterations, moments.slot_iterations, strict=True):
-            self._known[s] = replace(self.largest, memory_iterations=float(g), slot_iterations=float(u))
-
-
-class _Curve:
-    """lambda(n) of a single token budget, with the chunk that it leaves beside the decodes."""
-
-    def __init__(self, time: IterationTime, demands: _Demands, limits: Limits) -> None:
-        self.time, self.demands, self.limits = time, demands, limits
-
-    def chunk(self, budget: int) -> int:
-        """Return the chunk size s = n - decodes per iteration (one correction from s = n)."""
-        whole = self.demands(budget)
-        iterations = float(single_level_iterations(self.time, whole, self.limits, budget)[0])
-        if not math.isfinite(iterations) or iterations <= 0:
-            return budget
-        return max(1, min(budget, round(budget - whole.decode_tokens / iterations)))
-
-    def demand(self, budget: int) -> Demand:
-        """Return the demand at the chunk size that `budget` leaves."""
-        return self.demands(self.chunk(budget))
-
-    def rate(self, budget: int) -> float:
-        """Return lambda(n), requests per second over all nodes."""
-        return float(single_level_rate(self.time, self.demand(budget), self.limits, budget)[0])
-
-    def rates(self, budgets: Int[np.ndarray, "budget"]) -> Float[np.ndarray, "budget"]:
-        """Return lambda(n) of many budgets."""
-        sizes = [int(n) for n in budgets]
-        self.demands.prepare(sizes)
-        self.demands.prepare([self.chunk(n) for n in sizes])
-        return np.array([self.rate(n) for n in sizes])
-
-
-def _budgets(time: IterationTime, limits: Limits) -> np.ndarray:
-    """Return the budgets to compare: corners thinned to the curve's resolution, or a fine grid without tiles."""
-    corners = corner_levels(time, limits)
-    if time.tile_s == 0:
-        grid = np.unique(np.geomspace(1, limits.max_batch_tokens, _CURVE_POINTS).round().astype(np.int64))
-        return np.unique(np.concatenate([corners, grid]))
-    special = corners[(corners % time.tile_tokens != 0) | (corners == corners[-1])]
-    tiles = corners[corners % time.tile_tokens == 0]
-    keep = np.unique(np.geomspace(1, max(len(tiles), 1), _CURVE_POINTS).round().astype(np.int64)) - 1
-    tiles = tiles[keep[keep < len(tiles)]] if len(tiles) > _CURVE_POINTS else tiles
-    return np.unique(np.concatenate([special, tiles]))
-
-
-def unloaded_ttft_s(time: IterationTime, prompt_tokens: float, budget: float) -> float:
-    """Return the time to prefill one prompt in an empty system with chunks of `budget` tokens, seconds."""
-    chunks = math.ceil(prompt_tokens / budget)
-    last = prompt_tokens - (chunks - 1) * budget
-    pairs = prompt_tokens * (prompt_tokens + 1) / 2
-    linear = (chunks - 1) * float(time.tau_s(budget)) + float(time.tau_s(last))
-    return linear + time.pair_s * pairs + chunks * time.sequence_s
-
-
-def _within_ttft(time: IterationTime, demand: Demand, sizes: np.ndarray, ttft_s: float | None) -> np.ndarray:
-    if ttft_s is None:
-        return np.ones(len(sizes), dtype=bool)
-    limit = positive("ttft_s", ttft_s)
-    floors = np.array([unloaded_ttft_s(time, demand.prefill_tokens, float(n)) for n in sizes])
-    if floors.min() > limit:
-        raise InputError(
-            f"the TTFT limit is {limit:g} s, but a mean prompt of {demand.prefill_tokens:.0f} tokens takes at least "
-            f"{floors.min():g} s in an empty system; raise the limit or use a faster device"
-        )
-    return np.asarray(floors <= limit)
-
-
-def _smallest_budget(curve: _Curve, sizes: np.ndarray, rates: np.ndarray, allowed: np.ndarray, tolerance: float) -> int:
-    """Return the smallest budget within `tolerance` of the best allowed one, to the token."""
-    if not np.any(allowed & (rates > 0)):
-        raise InputError("no token budget meets both the TBT and the TTFT limit; relax one of them")
-    target = rates[allowed].max() * (1 - tolerance)
-    first = int(np.flatnonzero(allowed & (rates >= target))[0])
-    high = int(sizes[first])
-    if curve.time.tile_s > 0 or first == 0 or not allowed[first - 1]:
-        return high
-    low = int(sizes[first - 1])  # without tiles the curve is smooth: bisect between neighbours of the grid
-    while high - low > 1:
-        middle = (low + high) // 2
-        if curve.rate(middle) >= target:
-            high = middle
-        else:
-            low = middle
-    return high
+def _demand_of_classes(workload: HasDemand, chunk_tokens: int, convention: TokenConvention) -> dict[str, Demand]:
+    """Return the demand of each class that occurs, by name; of the whole where the workload has no classes."""
+    classes = [c for c in getattr(workload, "classes", ()) if c.share > 0]
+    if not classes:
+        return {"all": workload.demand(chunk_tokens=chunk_tokens, convention=convention)}
+    return {c.name: c.lengths.demand(chunk_tokens=chunk_tokens, convention=convention) for c in classes}
 
 
 def _assemble(
     time: IterationTime,
     limits: Limits,
     bound: Capacity,
-    curve: _Curve,
+    curve: BudgetCurve,
     budget: int,
     sizes: np.ndarray,
     rates: np.ndarray,
@@ -334,7 +220,7 @@ def _assemble(
     residents = demand.slot_iterations / x
     sequences, reason = max_sequences(time, demand, limits, budget, residents)
     longest = _longest_iteration_s(time, demand, budget, prefill, decode)
-    warnings = []
+    warnings = _cannot_decode(time, limits, bound.demand)
     if limits.tbt_s is not None and longest > limits.tbt_s:
         warnings.append(
             f"iterations meet the TBT limit of {limits.tbt_s:g} s on average; the chunk that ends the longest prompt "
@@ -366,6 +252,20 @@ def _assemble(
         curve_rate_per_s=rates,
         warnings=tuple(warnings),
     )
+
+
+def _cannot_decode(time: IterationTime, limits: Limits, demand: Demand) -> list[str]:
+    """Return a warning when decodes of the longest contexts outlast the TBT limit even alone in their batch."""
+    longest = demand.longest_context_tokens
+    if limits.tbt_s is None or time.kv_token_s == 0 or demand.decode_tokens <= 0 or math.isinf(longest):
+        return []
+    reach = (limits.tbt_s - float(time.tau_s(1)) - time.sequence_s) / time.kv_token_s
+    if longest - 1 <= reach:
+        return []
+    return [
+        f"a decode with more than {reach:,.0f} tokens of context cannot meet the TBT limit of {limits.tbt_s:g} s even "
+        f"alone in its batch; the longest request has {longest:,.0f}"
+    ]
 
 
 def _longest_iteration_s(time: IterationTime, demand: Demand, budget: int, prefill: float, decode: float) -> float:

@@ -21,6 +21,8 @@ from fractions import Fraction
 from tileq_theory.capacity.answer import LevelUse
 from tileq_theory.errors import nonnegative
 
+_LARGEST = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class TileRatio:
@@ -37,7 +39,7 @@ class TileRatio:
         return self.prefill_iterations, self.decode_iterations
 
 
-def best_rationals(value: float, largest: int = 10_000) -> Iterator[Fraction]:
+def best_rationals(value: float, largest: int = _LARGEST) -> Iterator[Fraction]:
     """Yield the best rational approximations of `value` > 0 (first kind), each closer than all simpler ones.
 
     Examples
@@ -87,7 +89,9 @@ def tile_ratio(levels: Sequence[LevelUse], *, most_loss: float = 0.01) -> TileRa
     t_p, t_d = time_p / x_p, time_d / x_d
     best: TileRatio | None = None
     # a ratio below 1 is approximated through its inverse, so that both sides may be the small one
-    for fraction in best_rationals(exact) if exact >= 1 else (1 / f for f in best_rationals(1 / exact)):
+    side = max(exact, 1 / exact)
+    fractions = best_rationals(side, max(_LARGEST, math.floor(side)))  # 400,000 prefill iterations to 1 is an answer
+    for fraction in fractions if exact >= 1 else (1 / f for f in fractions):
         ratio = float(fraction)
         decode = (time_p + time_d) / (ratio * t_p + t_d)
         loss = max(0.0, 1.0 - min(ratio * decode / x_p, decode / x_d))

@@ -1,4 +1,6 @@
-r"""The multi-class stability region: the polytope of rate vectors that some policy could sustain.
+r"""The multi-class stability region: the polytope of rate vectors that no bound rules out.
+
+It is an outer bound like the program: beyond it no policy is stable, inside it one may be or not.
 
 The region is {lambda >= 0 : sum_i lambda_i price_i^f <= 1 for every facet f}. Shooting a ray from the origin in
 direction q solves the capacity program for the mix q; its optimum is a boundary point and its duals a supporting
@@ -30,6 +32,7 @@ from tileq_theory.iteration_time import IterationTime
 
 _SAME = 1e-7  # relative distance below which two boundary points or half-spaces are one
 _SHOTS = 2000
+_MOST_RATE_PER_S = 1e15  # a projection from beyond would overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,8 @@ class StabilityRegion:
                 f"rates are {np.asarray(rates).tolist()}; expected {len(self.names)} finite numbers of 0 or more, "
                 f"one for each of {', '.join(self.names)}"
             )
+        if (point > _MOST_RATE_PER_S).any():
+            raise InputError(f"rates are {point.tolist()}; expected at most {_MOST_RATE_PER_S:g} requests/s each")
         return point
 
     def to_dict(self) -> dict[str, object]:
@@ -144,13 +149,13 @@ class StabilityRegion:
         }
 
 
-_MOST_CLASSES = 6
+_MOST_CLASSES = 12  # vertices grow with the classes: a second for 10 of them on a slow core
 
 
 def stability_region(
     time: IterationTime, demands: Sequence[Demand], limits: Limits, *, names: Sequence[str] | None = None
 ) -> StabilityRegion:
-    """Return the stability region of classes with the given demands: all facets and vertices for up to 6 classes.
+    """Return the stability region of classes with the given demands: all facets and vertices for up to 12 classes.
 
     For more classes only the facets along the axes and the diagonal are given, `complete` is False, and membership is
     decided by solving the program along the ray.
@@ -170,6 +175,7 @@ def stability_region(
     if len(labels) != len(demands) or len(set(labels)) != len(labels):
         raise InputError(f"class names are {list(labels)}; expected {len(demands)} different names")
     classes = tuple(demands)
+    limits.check_classes(time, dict(zip(labels, classes, strict=True)))
     complete = len(classes) <= _MOST_CLASSES
     facets, vertices = _enumerate(time, classes, limits) if complete else _sketch(time, classes, limits)
     return StabilityRegion(labels, tuple(facets), vertices, complete, time, classes, limits)

@@ -65,6 +65,10 @@ def capacity(
 ) -> Capacity:
     """Return the largest rate that any policy can sustain, and why (the program of `theory.md` section 3).
 
+    The program works with means: it may run half a decode in each of two iterations. Where one decode of a request
+    cannot meet the TBT limit even alone, the bound is therefore above 0 though the request can never be served;
+    `Limits.check_classes`, which plans and regions call, refuses such classes.
+
     Parameters
     ----------
     time

@@ -33,7 +33,8 @@ def _document() -> type[BaseModel]:
 
     from pydantic import ConfigDict, Field, create_model
 
-    number = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+    # a fact outside this range is a slip of units, not a GPU: the smallest card and the largest rack lie well inside
+    number = Annotated[float, Field(ge=1e-3, le=1e7, allow_inf_nan=False, strict=True)]
     fields: dict[str, Any] = {
         "schema_version": (Literal[1], Field(description="version of this layout")),
         "name": (Annotated[str, Field(min_length=1)], Field(description="any name")),

@@ -146,12 +146,14 @@ def mix_chunked(
     s = S[0]
     n = decodes(R, B, S, O, W, P)
     must = s.must
+    prefilling = s.nres - n
     for j in range(must):
         secure_decode(R, B, S, H, O, P, W[j], order, victim)
     room = s.budget - s.ndec
     first_room = room
     if room > 0:
-        room = fill_ongoing(B, S, O, room)
+        if prefilling > 0:
+            room = fill_ongoing(B, S, O, room)
         if s.npreempt == 0:
             room = fill_waiting(R, B, S, H, O, P, room, order, admit)
     for j in range(must, n):

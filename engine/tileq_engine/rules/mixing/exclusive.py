@@ -39,15 +39,13 @@ def mix_exclusive(
     n = decodes(R, B, S, O, W, P)
     for j in range(n):
         secure_decode(R, B, S, H, O, P, W[j], order, victim)
-    returned = 0
     while s.npreempt == 0 and s.nres < s.max_seqs and s.ndec < s.budget:
         place = head(R, S, H, P, order)
         if place < 0 or R[H[place]].cached == 0 or admit(R, B, S, P, H[place]) == 0:
             break
         take_decode(B[admit_request(R, B, S, O, P, remove_waiting(R, S, H, place))], s)
-        returned += 1
     s.deaf = closed(S, 1)
-    s.repeat = 1 if returned == 0 and s.ndec == s.nres and (s.dynamic == 0 or s.nwait == 0 or s.deaf == 1) else 0
+    s.repeat = 1 if s.ndec == s.nres and (s.dynamic == 0 or s.nwait == 0 or s.deaf == 1) else 0
 
 
 def fill_prompts(

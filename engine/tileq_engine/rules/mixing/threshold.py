@@ -48,7 +48,7 @@ def mix_threshold(
             s.refill = 0
         else:
             s.refill -= 1
-    if s.nres == limit:
+    if s.nres == limit or s.nwait == 0:
         s.refill = 0
     if s.npre > 0:
         return

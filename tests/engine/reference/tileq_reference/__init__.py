@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 from tileq_reference.classic import orca, sarathi, static, vllm_v0, vllm_v1
 from tileq_reference.core import BLOCK, UNLIMITED, Batch, Config, Cost, Request, Simulator
+from tileq_reference.gathering import nested_wait, wait
+from tileq_reference.one_by_one import psjf, rad_general, srpt
 from tileq_reference.rules import aging_score
-from tileq_reference.theory import rad, slai, theta
+from tileq_reference.theory import eb_plus, rad, slai, theta
 
 __all__ = [
     "BLOCK",
@@ -31,6 +33,12 @@ POLICIES: dict[str, Callable[[Simulator], None]] = {
     "rad": rad,
     "slai": slai,
     "theta": theta,
+    "eb_plus": eb_plus,
+    "rad_general": rad_general,
+    "wait": wait,
+    "nested_wait": nested_wait,
+    "psjf": psjf,
+    "srpt": srpt,
 }
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tileq_reference.core import Request, Simulator
+from tileq_reference.priorities import admit_by_priority
 from tileq_reference.rules import (
     admit_chunks,
     admit_whole,
+    decode_if_room,
     lowest_priority,
     make_room,
     return_swapped,
@@ -40,6 +42,7 @@ def orca(s: Simulator) -> None:
         s.prefill(r, chunk)
         left -= chunk
     old = s.decoding()
+    left = return_swapped(s, left)
     admission = admit_whole if whole else admit_chunks
     left = admission(s, list(s.waiting), left)
     for r in old:
@@ -49,7 +52,6 @@ def orca(s: Simulator) -> None:
         if r in s.running and (s.take(r, r.kv + 1) or (not s.batch.items and make_room(s, r, 1, tail))):
             s.decode(r)
             left -= 1
-    return_swapped(s, left)
 
 
 def vllm_v0(s: Simulator) -> None:
@@ -83,9 +85,12 @@ def vllm_v1(s: Simulator) -> None:
             left += before - s.batch.tokens  # what withdrawn victims gave back
             _schedule(s, r, tokens)
             left -= tokens
-        else:
+        elif s.c.preempt:
             break  # vLLM schedules nobody behind a request that had to give way itself
-    admit_chunks(s, waiting_order(s, order), left, by_chunk=True)
+    if s.c.get("preemptive", False):
+        admit_by_priority(s, left, by_chunk=True)
+    else:
+        admit_chunks(s, waiting_order(s, order), left, by_chunk=True)
 
 
 def _schedule(s: Simulator, r: Request, tokens: int) -> None:
@@ -98,8 +103,7 @@ def _schedule(s: Simulator, r: Request, tokens: int) -> None:
 def sarathi(s: Simulator) -> None:
     """All resident decodes, not capped by the chunk; then ongoing prefills in order; then waiting ones."""
     for r in s.decoding():
-        if r in s.running and make_room(s, r, 1, tail):
-            s.decode(r)
+        decode_if_room(s, r, lowest_priority if s.c.get("order") == "priority" else tail)
     left = s.c.budget - s.batch.tokens
     for r in s.prefilling():
         chunk = min(r.target - r.kv, left)
@@ -108,4 +112,7 @@ def sarathi(s: Simulator) -> None:
         s.prefill(r, chunk)
         left -= chunk
     order = s.c.get("order", "fcfs")  # smallest volume first (svf) sets the predicted end aside
+    if s.c.get("preemptive", False):
+        admit_by_priority(s, left)
+        return
     admit_chunks(s, waiting_order(s, order), left, conservative=order == "svf")

@@ -38,10 +38,13 @@ class Request:
     returning: bool = False  # waits after a preemption, before those who have never run
     lst: int = 0  # SLAI: last schedulable time of the next token
     reserved: int = 0  # blocks promised by conservative admission
+    touched: int = 0  # when its last token or the end of its prefill completed, or it was admitted since
     prefill_end: int | None = None
     tokens_at: list[int] = field(default_factory=list)
     done_at: int | None = None
     preemptions: int = 0
+    replay: int = 0  # delivered tokens to compute again after a restart from scratch (WAIT)
+    reason: int = 0  # why it was turned away: 1 model's length, 2 cache, 3 budget, 4 system full
     recomputed: int = 0  # cached tokens thrown away
     swapped_tokens: int = 0  # out and back, each way counted
 
@@ -89,8 +92,10 @@ class Config:
     watermark: int = 0  # blocks that an admission must leave free
     engine_convention: bool = True
     swap: bool = False
+    preempt: bool = True  # False: nobody is ever preempted, a decode without a block waits
     swap_ps_per_token: int = 0
     queue_limit: int | None = None  # requests in system beyond which an arrival is turned away
+    longest: int | None = None  # prompt + output beyond which an arrival is turned away
     extra: dict[str, Any] = field(default_factory=dict)
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -145,6 +150,7 @@ class Simulator:
         self.batch = Batch()
         self.batches: list[Batch] = []
         self.busy = 0
+        self.empties = 0  # batches in a row that were empty because somebody was preempted
         self.memo: dict[str, Any] = {}  # what a policy remembers between iterations
         self.observe: Callable[[Simulator], None] | None = None
 
@@ -155,11 +161,13 @@ class Simulator:
         while len(self.batches) < iterations and (until is None or self.now < until):
             self.ingest(self.now)
             self.batch = Batch(start=self.now)
-            self.policy(self)
+            if self.in_system:  # nobody to decide about otherwise
+                self.policy(self)
             if self.batch.items:
+                self.empties = 0
                 self.execute()
-            elif self.batch.preempted:
-                continue  # what it gave back may let somebody run at once
+            elif self.batch.preempted and self.empties <= self.in_system:
+                self.empties += 1  # what it gave back may let somebody run at once
             elif self.future:
                 self.now = max(self.now, self.future[0].arrival)
             else:
@@ -170,7 +178,8 @@ class Simulator:
         while self.future and self.future[0].arrival <= upto:
             r = self.future.pop(0)
             r.target = r.prompt
-            if self.turned_away(r):
+            r.reason = self.turned_away(r)
+            if r.reason:
                 r.status = "rejected"
             elif r.prefilled:
                 r.status, r.kv = "running", r.prompt
@@ -180,12 +189,20 @@ class Simulator:
                 r.status = "waiting"
                 self.waiting.append(r)
 
-    def turned_away(self, r: Request) -> bool:
-        """Too long for the cache (or for a budget that must hold it whole), or the system is full."""
-        in_system = len(self.waiting) + len(self.running)
-        full = self.c.queue_limit is not None and in_system >= self.c.queue_limit
+    @property
+    def in_system(self) -> int:
+        return len(self.waiting) + len(self.running)
+
+    def turned_away(self, r: Request) -> int:
+        """0, or why not: longer than the model takes, than the cache, than a whole-prompt budget; system full."""
+        if self.c.longest is not None and r.prompt + r.output > self.c.longest:
+            return 1
+        if self.peak_blocks(r) > self.c.kv_blocks:
+            return 2
         whole = self.c.get("whole_budget")  # budget of a policy that never splits a prompt
-        return full or self.peak_blocks(r) > self.c.kv_blocks or (whole and r.prompt > whole)
+        if whole and r.prompt > whole:
+            return 3
+        return 4 if self.c.queue_limit is not None and self.in_system >= self.c.queue_limit else 0
 
     def execute(self) -> None:
         b = self.batch
@@ -205,9 +222,14 @@ class Simulator:
 
     def record(self, r: Request, tokens: int, decode: bool) -> None:
         r.kv += tokens
+        if not r.prefilling:
+            r.touched = self.now
         if decode or (not r.prefilling and self.c.engine_convention):
-            r.generated += 1
-            r.tokens_at.append(self.now)
+            if r.replay:
+                r.replay -= 1  # the reader has had this one
+            else:
+                r.generated += 1
+                r.tokens_at.append(self.now)
         if not decode and not r.prefilling and r.prefill_end is None:
             r.prefill_end = self.now
         if r.generated >= r.output:
@@ -264,12 +286,13 @@ class Simulator:
     def admit(self, r: Request) -> None:
         """Waiting -> running, at the end of the admission order."""
         self.waiting.remove(r)
-        r.status, r.returning = "running", False
+        r.status, r.returning, r.touched = "running", False, self.now
         self.running.append(r)
 
     def preempt(self, r: Request) -> None:
         """Take `r` off the running list: its blocks go back; recompute restarts it, swap keeps its tokens elsewhere."""
-        swap = self.c.swap and not r.prefilling  # half a prompt is not worth carrying
+        restart = self.c.get("restart", False)  # WAIT: prompt and delivered tokens, one by one, from scratch
+        swap = self.c.swap and not r.prefilling and not restart  # half a prompt is not worth carrying
         self.running.remove(r)
         self.batch.preempted.append(r.id)
         r.preemptions += 1
@@ -281,7 +304,8 @@ class Simulator:
         else:
             r.status = "waiting"
             r.recomputed += r.kv
-            r.kv, r.target = 0, r.known
+            r.kv, r.target = 0, r.prompt if restart else r.known
+            r.replay = r.generated if restart else 0
         r.returning = True
         self.waiting.insert(place, r)
         self.release(r)

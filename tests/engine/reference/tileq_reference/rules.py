@@ -20,7 +20,7 @@ def fcfs(s: Simulator) -> list[Request]:
 
 def by(s: Simulator, key: Key, front: bool = True) -> list[Request]:
     """Preempted requests as they stand at the front (if `front`), the others by `key`, then arrival, then id."""
-    first = [r for r in s.waiting if r.returning and front]
+    first = [r for r in s.waiting if r.status == "swapped" or (r.returning and front)]
     return first + sorted((r for r in s.waiting if r not in first), key=lambda r: (*key(r), r.arrival, r.id))
 
 
@@ -38,18 +38,23 @@ def aging_score(wait_s: float, length: float) -> float:
     return min(1.0, max(0.0, score))
 
 
+def size(r: Request) -> int:
+    """Prompt plus predicted output."""
+    return r.prompt + predicted(r)
+
+
 def waiting_order(s: Simulator, order: str) -> list[Request]:
-    """Waiting requests in the order `order` would admit them."""
+    """Waiting requests in the order `order` would admit them; swapped ones lead under every order."""
     if order == "spf":
         return by(s, lambda r: (r.prompt,))
     if order == "sjf":
         return by(s, lambda r: (predicted(r),))
     if order == "sjf_total":
-        return by(s, lambda r: (r.prompt + predicted(r),))
+        return by(s, lambda r: (size(r),))
     if order == "priority":
         return by(s, lambda r: (r.priority,), front=False)
     if order == "aging":
-        return by(s, lambda r: (-aging_score((s.now - r.arrival) * 1e-12, r.prompt),))
+        return by(s, lambda r: (-aging_score((s.now - r.arrival) * 1e-12, size(r)),))
     if order == "svf":
         return by(s, lambda r: (r.prompt * predicted(r) + (predicted(r) ** 2 + predicted(r)) / 2,))
     if order == "paying_spf":
@@ -71,8 +76,10 @@ def lowest_priority(s: Simulator, candidates: Iterable[Request]) -> Request:
 
 
 def make_room(s: Simulator, r: Request, tokens: int, victim: Callable[..., Request]) -> bool:
-    """Preempt until `r` can hold `tokens` more; False when `r` itself had to go."""
+    """Preempt until `r` can hold `tokens` more; False when `r` itself had to go, or nobody may be preempted."""
     while not s.take(r, r.kv + tokens):
+        if not s.c.preempt:
+            return False
         loser = victim(s, s.running)
         s.batch.withdraw(loser)
         s.preempt(loser)
@@ -100,6 +107,12 @@ def may_admit(s: Simulator) -> bool:
     return not s.batch.preempted and len(s.running) < s.c.max_seqs
 
 
+def decode_if_room(s: Simulator, r: Request, victim: Callable[..., Request] = tail) -> None:
+    """Decode `r`, if it is still resident and not in the batch, preempting for its block."""
+    if r in s.running and not s.batch.holds(r) and make_room(s, r, 1, victim):
+        s.decode(r)
+
+
 def admit_chunks(
     s: Simulator, order: list[Request], left: int, by_chunk: bool = False, conservative: bool = False
 ) -> int:
@@ -111,7 +124,7 @@ def admit_chunks(
         if left < 1 or not may_admit(s):
             break
         if r.status == "swapped":
-            if not swap_in(s, r):
+            if not swap_in(s, r, watermark=not by_chunk):
                 break
             left -= 1
             continue
@@ -143,14 +156,15 @@ def admit_whole(s: Simulator, order: list[Request], left: int, conservative: boo
     return left
 
 
-def swap_in(s: Simulator, r: Request) -> bool:
+def swap_in(s: Simulator, r: Request, watermark: bool = True, decode: bool = True) -> bool:
     """Bring a swapped request back, if it, its next token and the watermark fit; it decodes at once."""
-    if not may_hold(s, r, r.kv + 1):
+    if not (may_hold(s, r, r.kv + 1) if watermark else s.missing(r, r.kv + 1) <= s.free):
         return False
     s.admit(r)
     s.move(r)
     s.take(r, r.kv + 1)
-    s.decode(r)
+    if decode:
+        s.decode(r)
     return True
 
 

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from tileq_reference.classic import sarathi
 from tileq_reference.core import Request, Simulator
-from tileq_reference.rules import admit_chunks, make_room, may_admit, may_hold, promised, tail, waiting_order
+from tileq_reference.rules import (
+    admit_chunks,
+    decode_if_room,
+    make_room,
+    may_admit,
+    may_hold,
+    promised,
+    tail,
+    waiting_order,
+)
 
 # -------------------------------------------------------------------- RAD
 
@@ -17,7 +27,7 @@ def rad(s: Simulator) -> None:
     if prefills and len(decodes) < b_col:
         oldest = prefills[0]
         s.prefill(oldest, min(b_lcm, oldest.target - oldest.kv))
-        s.batch.padded_to = b_lcm  # a short last chunk costs a full tile
+        s.batch.padded_to = b_lcm if s.c.get("pad", True) else 0  # a short last chunk costs a full tile
         return
     for r in decodes:
         if r in s.running and make_room(s, r, 1, tail):
@@ -46,7 +56,8 @@ def slai(s: Simulator) -> None:
     cap = s.c.get("decode_cap", 128)
     ordered = sorted(s.decoding(), key=lambda r: (r.lst, r.id))
     left = s.c.budget
-    for r in [r for r in ordered if s.now >= r.lst][:cap]:
+    critical = [r for r in ordered if s.now >= r.lst][:cap]
+    for r in critical:
         left -= slai_decode(s, r, left)
     for r in s.prefilling():
         chunk = min(r.target - r.kv, left)
@@ -55,7 +66,7 @@ def slai(s: Simulator) -> None:
         s.prefill(r, chunk)
         left -= chunk
     left = admit_chunks(s, waiting_order(s, s.c.get("order", "spf")), left)
-    for r in [r for r in ordered if s.now < r.lst]:
+    for r in ordered[len(critical) :]:
         if s.batch.decodes < cap:
             # one that can still wait evicts nobody, unless nothing else runs: else two of them can restart for ever
             left -= slai_decode(s, r, left, may_evict=not s.batch.items)
@@ -66,7 +77,7 @@ def slai_decode(s: Simulator, r: Request, left: int, may_evict: bool = True) -> 
     if left < 1 or r not in s.running:
         return 0
     while not s.take(r, r.kv + 1):
-        if not may_evict:
+        if not may_evict or not s.c.preempt:
             return 0
         ongoing = [x for x in s.prefilling() if not s.batch.holds(x)]
         loser = ongoing[-1] if ongoing else r
@@ -116,9 +127,16 @@ def theta(s: Simulator) -> None:
         residents = len(s.running)
         left = admit_chunks(s, s.waiting[:1], left)
         refill = refill - 1 if len(s.running) > residents else 0
-    s.memo["refill"] = 0 if len(s.running) >= s.c.max_seqs else refill
-    if s.batch.items:
-        return
+    s.memo["refill"] = refill if s.waiting and len(s.running) < s.c.max_seqs else 0
+    if s.batch.tokens > s.batch.decodes:
+        return  # prefills run alone, but for a swapped request that has just come back
     for r in s.decoding():
-        if r in s.running and make_room(s, r, 1, tail):
-            s.decode(r)
+        decode_if_room(s, r)
+
+
+def eb_plus(s: Simulator) -> None:
+    """Exclusive with a threshold, or mixed as Sarathi-Serve does, whichever the crossover test chose before the run."""
+    if s.c.get("mixes"):
+        sarathi(s)
+    else:
+        theta(s)

@@ -1,0 +1,79 @@
+"""PSJF and SRPT, one request an iteration; generalised RAD, one level of its plan an iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tileq_reference.core import Request, Simulator
+from tileq_reference.rules import (
+    admit_chunks,
+    decode_if_room,
+    fcfs,
+    may_admit,
+    may_hold,
+    predicted,
+    size,
+    swap_in,
+)
+
+
+def psjf(s: Simulator) -> None:
+    """The resident of the smallest prompt plus predicted output is served."""
+    smallest(s, size)
+
+
+def srpt(s: Simulator) -> None:
+    """The resident with the least left of prompt and predicted output is served."""
+    smallest(s, lambda r: max(predicted(r) - r.generated, 1) + max(r.target - r.kv, 0))
+
+
+def smallest(s: Simulator, measure: Callable[[Request], int]) -> None:
+    for r in fcfs(s):
+        if not may_admit(s):
+            break
+        if r.status == "swapped":
+            if not swap_in(s, r, decode=False):
+                break
+        elif may_hold(s, r, r.target):
+            s.take(r, r.target)
+            s.admit(r)
+        else:
+            break
+    if not s.running:
+        return
+    served = min(s.running, key=lambda r: (measure(r), r.id))
+
+    def largest_other(_: Simulator, residents: Iterable[Request]) -> Request:
+        others = [r for r in residents if r is not served]
+        return max(others, key=lambda r: (size(r), r.id)) if others else served
+
+    if served.prefilling:
+        s.prefill(served, min(served.target - served.kv, s.c.budget))
+    else:
+        decode_if_room(s, served, largest_other)
+
+
+def rad_general(s: Simulator) -> None:
+    """The level that has earned most: its decodes, then prefills, then more decodes up to its tokens."""
+    levels: list[tuple[int, int, int, int]] = s.c.get("levels")  # tokens, prefill, decodes, share in millionths
+    credit = s.memo.setdefault("credit", [0] * len(levels))
+    for j, level in enumerate(levels):
+        credit[j] += level[3]
+    turn = credit.index(max(credit))
+    credit[turn] -= 1_000_000
+    tokens, prefill, decodes, _ = levels[turn]
+    residents = sorted(s.decoding(), key=lambda r: (r.touched, r.id))
+    ahead = list(residents)
+    while ahead and s.batch.decodes < decodes:
+        decode_if_room(s, ahead.pop(0))
+    room = tokens - s.batch.tokens
+    if room > 0 and not (prefill == 0 and len(residents) >= tokens):
+        for r in s.prefilling():
+            chunk = min(r.target - r.kv, room)
+            if chunk < 1:
+                break
+            s.prefill(r, chunk)
+            room -= chunk
+        admit_chunks(s, fcfs(s), room)
+    while ahead and s.batch.tokens < tokens:
+        decode_if_room(s, ahead.pop(0))

@@ -1,0 +1,52 @@
+"""Admission under preemptive priorities: a waiting request may take slot and memory from residents below it."""
+
+from __future__ import annotations
+
+from tileq_reference.core import Request, Simulator
+from tileq_reference.rules import may_hold, swap_in, waiting_order
+
+
+def admit_by_priority(s: Simulator, left: int, by_chunk: bool = False) -> None:
+    """Admit by (priority, arrival); who finds no room takes it from below, if all below would be enough.
+
+    Nobody is admitted in an iteration whose residents preempted for a block; preemption by priority is the exception.
+    """
+    if s.batch.preempted:
+        return
+    while left > 0 and s.waiting:
+        r = waiting_order(s, "priority")[0]
+        room = left
+        if not fits(s, r, room, by_chunk):
+            below = sorted((x for x in s.running if x.priority > r.priority), key=lambda x: (x.priority, x.id))
+            if not s.c.preempt or not enough(s, r, below, room, by_chunk):
+                return
+            while not fits(s, r, room, by_chunk):
+                loser = below.pop()
+                left += s.batch.withdraw(loser)
+                s.preempt(loser)
+        if r.status == "swapped":
+            swap_in(s, r, watermark=not by_chunk)
+            left -= 1
+            continue
+        chunk = min(r.target, left)
+        s.take(r, chunk if by_chunk else r.target)
+        s.admit(r)
+        s.prefill(r, chunk)
+        left -= chunk
+
+
+def fits(s: Simulator, r: Request, left: int, by_chunk: bool) -> bool:
+    """A slot is free and the memory gate lets `r` in."""
+    holds = r.kv + 1 if r.status == "swapped" else min(r.target, left) if by_chunk else r.target
+    gate = s.missing(r, holds) <= s.free if by_chunk else may_hold(s, r, holds)
+    return len(s.running) < s.c.max_seqs and gate
+
+
+def enough(s: Simulator, r: Request, below: list[Request], left: int, by_chunk: bool) -> bool:
+    """`r` would fit if everybody of `below` left."""
+    free, running = s.free, s.running
+    s.free += sum(x.blocks for x in below)
+    s.running = [x for x in running if x not in below]
+    answer = fits(s, r, left, by_chunk)
+    s.free, s.running = free, running
+    return answer
