@@ -10,9 +10,9 @@ mixture of experts). Where it stays further below, there are three reasons, in o
 * Few residents. The program lets batch and memory (or slots) be full together and all the time, N residents cannot:
   prompts come in lumps. The loss against the rate of the same budget falls with the square root of N: one and the same
   node with tiles, memory and slots K times as large loses 8.4, 4.9, 2.7 % at K = 1, 4, 16 (slots 32, geometric
-  lengths) and 6.4, 2.7, 1.0 % (memory, ShareGPT lengths, N = 21). Fixed lengths lose about a third of what drawn ones
-  do. `population.attainable_rate` forecasts it to within 2 %: memory is worth (M - E[P^2]/E[P])/(G/D) residents, of
-  which those in prefill wait for what the decodes leave of the batch.
+  lengths) and 6.4, 2.7, 1.0 % (memory, ShareGPT lengths, N = 21). Fixed lengths lose a third of what drawn ones do,
+  or less. `population.attainable_rate` forecasts it to within 2 %: memory is worth (M - E[P^2]/E[P])/(G/D) residents,
+  of which those in prefill wait for what the decodes leave of the batch.
 * One batch size. A second one, fitted to few decodes, is worth up to 12 % where memory binds and contexts vary
   (`TilePlan.budget_loss`), and not all of that can be had: the program may decode young requests, whose contexts are
   short, in batches of their own, though a context grows with every step whoever else is in the batch.
