@@ -6,6 +6,7 @@ import pickle
 from typing import Any
 
 import numpy as np
+import jaxtyping
 import pytest
 
 from tileq_engine import EngineConfig, Requests, simulate
@@ -65,8 +66,12 @@ def test_requests(changes: dict[str, Any], says: str) -> None:
     ],
 )
 def test_config(settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        EngineConfig(**settings)
+    jaxtyping.config.update("jaxtyping_disable", True)  # as at a user's, where no annotation is checked
+    try:
+        with pytest.raises(InputError, match=says):
+            EngineConfig(**settings)
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.parametrize(
