@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-import numpy as np
 import jaxtyping
+import numpy as np
 import pytest
 
 from tileq_engine import EngineConfig, Requests, simulate
