@@ -20,8 +20,8 @@ Memory holds N = (M - L) / (G / D) requests, since a decoding request holds G / 
 admission in whole prompts leaves unused: half a prompt that does not fit yet, and half of the prompt that is taken in
 and not yet computed, where a prompt met at such a time is a size-biased one: L = E[P^2] / E[P] = (2 A - P) / P.
 
-This is an estimate, not a bound. The chain takes prompts and outputs as if memoryless (fixed lengths lose a third or less)
-and knows nothing of preemption.
+This is an estimate, not a bound. The chain takes prompts and outputs as if memoryless (fixed lengths lose a third or
+less) and knows nothing of preemption.
 """
 
 from __future__ import annotations
