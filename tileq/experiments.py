@@ -169,8 +169,8 @@ def parse_policy(text: str, *, plan: Plan | None = None) -> Policy:
 
     Examples
     --------
-    >>> parse_policy("sarathi:order=spf").name
-    'sarathi_spf'
+    >>> parse_policy("sarathi:order=spf").params["order"]
+    'spf'
     """
     from tileq_engine.registry import policy
 

@@ -37,7 +37,8 @@ def test_what_is_listed_can_be_named() -> None:
     for row in tq.catalog("closed-forms").rows:
         assert tq.closed_form(row["name"]).name == row["name"]
     for row in tq.catalog("policies").rows:
-        assert callable(getattr(tq, row["bound"].removeprefix("tq.")))
+        if row["bound"] is not None:
+            assert callable(getattr(tq, row["bound"].removeprefix("tq.")))
 
 
 def test_an_unknown_list_is_named_with_its_neighbours() -> None:

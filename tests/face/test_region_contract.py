@@ -59,8 +59,8 @@ def test_rates_are_judged(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_many_classes_are_judged_without_their_facets(capsys: pytest.CaptureFixture[str]) -> None:
-    classes = [part for n in range(1, 9) for part in ("--class", f"{100 * n}:{10 * n}")]
-    answer = document([*classes, "--at", ",".join(["1"] * 8)], capsys)
+    classes = [part for n in range(1, 14) for part in ("--class", f"{100 * n}:{10 * n}")]
+    answer = document([*classes, "--at", ",".join(["0.5"] * 13)], capsys)
     assert answer["complete"] is False
     assert answer["at"]["inside"] is True and answer["at"]["distance_per_s"] is None
     assert run(["region", *classes]) == 0
