@@ -134,7 +134,7 @@ def check_policy(
 
     Examples
     --------
-    >>> from tileq_engine import policy
+    >>> from tileq_engine.registry import policy
     >>> check_policy(policy("sarathi"), cases=2, modes=("python",)).rules[0]
     RuleResult(rule='legal batch', cases=2)
     """

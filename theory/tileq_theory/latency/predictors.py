@@ -70,8 +70,8 @@ class ExponentialPrediction(Predictor):
 
     Examples
     --------
-    >>> float(ExponentialPrediction().cdf(np.array(1.0), np.array(1.0)).round(6))
-    0.632121
+    >>> ExponentialPrediction().cdf(np.array([1.0]), np.array([1.0])).round(6).tolist()
+    [0.632121]
     """
 
     def density(self, y: Table, x: Table) -> Table:
