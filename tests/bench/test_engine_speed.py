@@ -92,9 +92,9 @@ def test_against_lindley() -> None:
     """The engine against the vectorised recursion, and against what no simulator with records can avoid.
 
     The unavoidable part: every customer's record is written once when the run is made, visited when it arrives, starts
-    and ends, and read once into the result. A numpy copy of the same bytes, in and out, bounds that from below; alone it
-    takes about ten times the vectorised recursion, which keeps one number a customer. So the aim of 3 times is met against
-    the recursion that goes customer by customer, as an engine must, and is out of reach of the vectorised one.
+    and ends, and read once into the result. A numpy copy of the same bytes, in and out, bounds that from below; alone
+    it takes about ten times the vectorised recursion, which keeps one number a customer. So the aim of 3 times is met
+    against the recursion that goes customer by customer, as an engine must, and is out of reach of the vectorised one.
     """
     rng = np.random.default_rng(3)
     n = 1_000_000
