@@ -171,6 +171,11 @@ def admit_request(R: Records, B: Records, S: Records, O: Any, P: Any, i: int) ->
     """Make request `i` a resident at the end of the admission order; return its slot."""
     s = S[0]
     r = R[i]
+    if s.nres >= s.max_seqs:
+        s.error = 6
+        s.error_id = i
+        s.error_value = s.nres + 1
+        return O[0]
     slot = O[s.nres]
     s.nres += 1
     s.nwaiting -= 1

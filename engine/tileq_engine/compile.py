@@ -243,7 +243,9 @@ def hook_for(kind: str, rule: str | Callable[..., Any], kernels: Kernels) -> Any
     it cannot is raised as it is, for the caller to fall back on plain Python.
     """
     if not kernels.compiled:
-        return kernels[rule] if isinstance(rule, str) else _bound(rule, kernels)
+        if isinstance(rule, str):
+            return kernels[rule]
+        return _numeric(_bound(rule, kernels)) if kind == "order" else _bound(rule, kernels)
     with _LOCK:
         function = kernels[rule] if isinstance(rule, str) else _compiled_user_rule(rule)
         signature = _signatures()[kind]
@@ -267,4 +269,14 @@ def _bound(rule: Callable[..., Any], kernels: Kernels) -> Callable[..., Any]:
 def _compiled_user_rule(rule: Callable[..., Any]) -> Any:
     from numba import njit
 
-    return njit(nogil=True, error_model="numpy")(_bound(rule, compiled_kernels()))
+    # as Python has it: a division by zero or an index out of range raises, compiled or not
+    return njit(nogil=True, error_model="python", boundscheck=True)(_bound(rule, compiled_kernels()))
+
+
+def _numeric(rule: Callable[..., Any]) -> Callable[..., float]:
+    """Return an order rule whose answers are numbers, as they are when it is compiled."""
+
+    def numeric(R: Any, S: Any, P: Any, i: int) -> float:
+        return float(rule(R, S, P, i))
+
+    return numeric

@@ -93,13 +93,19 @@ class Requests:
     @property
     def group(self) -> IntArray:
         """Index of each request's (class, tier) among `group_names`."""
-        return np.unique(self._pairs, return_inverse=True)[1].astype(np.int64).reshape(-1)
+        return np.searchsorted(self._present, self._pairs).astype(np.int64)
 
     @property
     def group_names(self) -> tuple[str, ...]:
         """Names of the (class, tier) pairs present, in the order of `group`."""
-        pairs = np.unique(self._pairs)
-        return tuple(f"class {p // 2}" + (" paying" if p % 2 else "") for p in pairs.tolist())
+        return tuple(f"class {p // 2}" + (" paying" if p % 2 else "") for p in self._present.tolist())
+
+    @property
+    def _present(self) -> IntArray:
+        pairs = self._pairs
+        if len(pairs) and pairs.max() < 1 << 16:  # counting is linear: a million requests are common here
+            return np.flatnonzero(np.bincount(pairs)).astype(np.int64)
+        return np.unique(pairs)
 
     @property
     def _pairs(self) -> IntArray:

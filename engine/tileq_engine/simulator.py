@@ -112,7 +112,12 @@ def _drive(
 ) -> int:
     while True:
         state.set_scalars({"chunk_stop": state.scalar("iters") + _SLICE})
-        code = int(loop(*state.loop, *hooks))
+        try:
+            code = int(loop(*state.loop, *hooks))
+        except Exception as error:
+            if policy.own_rules:
+                raise _own_error(policy, error) from error
+            raise
         if code == _ERROR:
             raise policy_error(state, policy, requests)
         pairs.flush(state)
@@ -144,11 +149,16 @@ def _try_plain(requests: Requests, policy: Policy, time: IterationTime, config: 
     loop = kernels["run_until"]
     try:
         code = loop(*state.loop, *_hooks(policy, config, kernels))
-    except (AttributeError, NameError, TypeError, IndexError, KeyError, ZeroDivisionError) as error:
-        kinds = ", ".join(f"{k} rule {_rule_name(policy.rules[k])}" for k in policy.own_rules)
-        raise PolicyError(f"policy {policy.name}, {kinds}: {type(error).__name__}: {error}") from error
+    except Exception as error:
+        raise _own_error(policy, error) from error
     if code == _ERROR:
         raise policy_error(state, policy, few)
+
+
+def _own_error(policy: Policy, error: Exception) -> PolicyError:
+    """Return the error that a user's own rule has raised, with the rule's name."""
+    kinds = ", ".join(f"{k} rule {_rule_name(policy.rules[k])}" for k in policy.own_rules)
+    return PolicyError(f"policy {policy.name}, {kinds}: {type(error).__name__}: {error}")
 
 
 def _cannot_compile(policy: Policy) -> str:

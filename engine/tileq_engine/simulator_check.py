@@ -23,6 +23,7 @@ ERRORS: dict[int, str] = {
     10: "is part of a RAD state with {value} decoding residents, more than b_col",
     11: "is part of a state whose backlog differs from the accounted one by {value} tokens",
     12: "breaks RAD's pathwise bound: {value} tokens served by now are more than its service rate allows",
+    13: "has no place in the queue: the order rule gave something that is not a number for it",
 }
 
 
@@ -81,6 +82,9 @@ def verify(R: Records, B: Records, S: Records, H: Any, O: Any) -> None:  # noqa:
         _fail(S, 6, who, s.nres)
     if decodes != s.ndec or chunks != s.npre:
         _fail(S, 7, who, decodes + chunks - s.ndec - s.npre)
+    for j in range(s.nwait):
+        if R[H[j]].key != R[H[j]].key:
+            _fail(S, 13, H[j], 0)
     left = backlog(R, B, S, H, O)
     if left != s.work:
         _fail(S, 11, who, left - s.work)

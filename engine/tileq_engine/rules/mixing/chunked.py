@@ -11,6 +11,7 @@ from tileq_engine.records import Records
 from tileq_engine.rules.eviction import evict_lowest_priority
 
 _PREFILL, _DECODE = 1, 2
+_CHUNKWISE = 0
 
 
 def fill_ongoing(B: Records, S: Records, O: Any, room: int) -> Any:  # noqa: E741
@@ -117,8 +118,11 @@ def fill_waiting(
             if take_decode(b, s):
                 room -= 1
         else:
-            if chunk > room and s.whole == 0:
-                chunk = room
+            most = room
+            if s.alloc == _CHUNKWISE:
+                most = s.room  # what the gate was asked for; tokens of those just preempted are for the next
+            if chunk > most and s.whole == 0:
+                chunk = most
             if take_chunk(b, s, chunk):
                 room -= chunk
     return room

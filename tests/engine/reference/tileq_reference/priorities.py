@@ -28,7 +28,7 @@ def admit_by_priority(s: Simulator, left: int, by_chunk: bool = False) -> None:
             swap_in(s, r, watermark=not by_chunk)
             left -= 1
             continue
-        chunk = min(r.target, left)
+        chunk = min(r.target, room if by_chunk else left)  # by chunk: what the gate was asked for
         s.take(r, chunk if by_chunk else r.target)
         s.admit(r)
         s.prefill(r, chunk)
