@@ -66,7 +66,7 @@ def test_requests(changes: dict[str, Any], says: str) -> None:
     ],
 )
 def test_config(settings: dict[str, Any], says: str) -> None:
-    jaxtyping.config.update("jaxtyping_disable", True)  # as at a user's, where no annotation is checked
+    jaxtyping.config.update("jaxtyping_disable", True)  # some of these are wrong by type: the user's run has no checker
     try:
         with pytest.raises(InputError, match=says):
             EngineConfig(**settings)
