@@ -17,10 +17,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tileq.calibrating import Calibrated as Calibrated
+    from tileq.calibrating import calibrate as calibrate
     from tileq.catalogs import Catalog as Catalog
     from tileq.catalogs import catalog as catalog
     from tileq.comparing import PolicyComparison as PolicyComparison
     from tileq.comparing import compare as compare
+    from tileq.measuring import Profiled as Profiled
+    from tileq.measuring import profile as profile
     from tileq.planning import Plan as Plan
     from tileq.planning import plan as plan
     from tileq.regions import Region as Region
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
     from tileq_theory.arrivals import GammaArrivals as GammaArrivals
     from tileq_theory.arrivals import OnOff as OnOff
     from tileq_theory.arrivals import Poisson as Poisson
+    from tileq_theory.calibrations import calibration_names as calibration_names
+    from tileq_theory.calibrations import named_calibration as named_calibration
     from tileq_theory.capacity import Capacity as Capacity
     from tileq_theory.capacity import Level as Level
     from tileq_theory.capacity import Limits as Limits
@@ -84,8 +90,10 @@ if TYPE_CHECKING:
     from tileq_theory.workloads import workload_names as workload_names
 
 _HOMES = {
+    "tileq.calibrating": ("Calibrated", "calibrate"),
     "tileq.catalogs": ("Catalog", "catalog"),
     "tileq.comparing": ("PolicyComparison", "compare"),
+    "tileq.measuring": ("Profiled", "profile"),
     "tileq.planning": ("Plan", "plan"),
     "tileq.regions": ("Region", "region"),
     "tileq.simulating": ("Simulation", "simulate"),
@@ -96,6 +104,7 @@ _HOMES = {
     "tileq_engine.run": ("Run",),
     "tileq_profiling.readers": ("Trace", "read_trace", "reader_names"),
     "tileq_theory.arrivals": ("ArrivalProcess", "GammaArrivals", "OnOff", "Poisson"),
+    "tileq_theory.calibrations": ("calibration_names", "named_calibration"),
     "tileq_theory.capacity": (
         "Capacity",
         "Level",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-__all__ = ["read_iteration_time"]
+__all__ = ["named_or_none", "read_iteration_time"]
 
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tileq_theory.errors import InputError, near_matches
 from tileq_theory.iteration_time import IterationTime
 from tileq_theory.provenance import ErrorBand, Provenance
+
+if TYPE_CHECKING:
+    from tileq_theory.calibrations import NamedCalibration
 
 _COEFFICIENTS = (
     "launch_s",
@@ -56,6 +59,26 @@ def read_iteration_time(path: str | PathLike[str]) -> IterationTime:
         )
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
+
+
+def named_or_none(given: str | PathLike[str]) -> NamedCalibration | None:
+    """Return the ready-made calibration of that name; None for what is, or is named like, a file.
+
+    Raises
+    ------
+    InputError
+        Neither a file nor a name; the message lists the nearest names.
+    """
+    from tileq_theory.calibrations import calibration_names, named_calibration
+
+    where, names = Path(given).expanduser(), calibration_names()
+    if not isinstance(given, str) or where.exists():
+        return None
+    if given in names:
+        return named_calibration(given)
+    if where.suffix in (".json", ".csv", ".toml", ".txt"):
+        return None
+    raise InputError(f"calibration {given!r}: no such file, nor name; {near_matches('calibrations', given, names)}")
 
 
 def _value(name: str, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What can be named: GPUs, models, workloads, trace formats, policies, closed forms."""
+"""What can be named: GPUs, models, workloads, trace formats, policies, closed forms, calibrations, profile formats."""
 
 from __future__ import annotations
 
@@ -127,6 +127,35 @@ def _closed_forms() -> list[Row]:
     return [{"name": form.name, "title": form.title, "source": form.source} for form in closed_forms().values()]
 
 
+def _calibrations() -> list[Row]:
+    from tileq_theory.calibrations import calibration_names, named_calibration
+
+    rows: list[Row] = []
+    for name in calibration_names():
+        found = named_calibration(name)
+        tile = found.time.tile_tokens if found.time.tile_s > 0 else None
+        rows.append(
+            {
+                **found.to_dict(),
+                "tile_tokens": tile,
+                "median_error_percent": None if found.median_error is None else 100 * found.median_error,
+                "source": found.time.provenance.source,
+            }
+        )
+    return rows
+
+
+def _profiles() -> list[Row]:
+    from tileq_profiling.steps import operator_reader_names, profile_reader_names
+
+    groups = (("step times", profile_reader_names()), ("operator times", operator_reader_names()))
+    return [
+        {"name": name, "holds": holds, "summary": summary}
+        for holds, names in groups
+        for name, summary in sorted(names.items())
+    ]
+
+
 KINDS: dict[str, tuple[str, Callable[[], list[Row]], tuple[str, ...]]] = {
     "gpus": (
         "tileq plan --gpu NAME",
@@ -138,4 +167,10 @@ KINDS: dict[str, tuple[str, Callable[[], list[Row]], tuple[str, ...]]] = {
     "traces": ("tileq plan --trace FILE", _traces, ("name", "summary")),
     "policies": ("tileq simulate --policy NAME[:SETTING=VALUE:...]", _policies, ("name", "summary", "settings")),
     "closed-forms": ("tq.closed_form(NAME)", _closed_forms, ("name", "title")),
+    "calibrations": (
+        "tileq plan --calibration NAME",
+        _calibrations,
+        ("name", "dtype", "tp", "tile_tokens", "median_error_percent"),
+    ),
+    "profiles": ("tileq calibrate FILE --format NAME", _profiles, ("name", "summary")),
 }

@@ -221,7 +221,7 @@ def _engine_settings(setting: Setting, tile: TilePlan) -> EngineSettings:
 
 
 def _warnings(setting: Setting, traffic: Traffic, tile: TilePlan) -> tuple[str, ...]:
-    found = [*traffic.warnings, *tile.warnings]
+    found = [*setting.warnings, *traffic.warnings, *tile.warnings]
     if setting.time.provenance.kind == "datasheet":
         found.append("times are a datasheet's promise, which is optimistic: the error band says by how much")
     elif setting.time.provenance.kind == "fitted":

@@ -207,4 +207,4 @@ def region(
     rates = None if at is None else tuple(float(rate) for rate in at)
     if rates is not None:
         theory.load(rates)  # a wrong number of rates is bad input, to be said now
-    return Region(setting, traffic, theory, convention, rates, traffic.warnings)
+    return Region(setting, traffic, theory, convention, rates, (*setting.warnings, *traffic.warnings))

@@ -37,6 +37,8 @@ class Setting:
         Bytes of each GPU kept for activations and the runtime.
     tp, dtype, kv_dtype, memory_utilisation
         Tensor-parallel GPUs, number formats, share of the memory that the engine may use.
+    warnings
+        What a reader of the numbers should know.
     """
 
     gpu: Gpu
@@ -48,6 +50,7 @@ class Setting:
     dtype: str
     kv_dtype: str | None
     memory_utilisation: float
+    warnings: tuple[str, ...] = ()
 
     def for_batch(self, token_budget: int, max_num_seqs: int) -> Setting:
         """Return the setting with the memory reserved for batches of that size instead."""
@@ -98,6 +101,8 @@ def make_setting(
     Without a calibration the times are the datasheet's roofline: "corrected" by what was measured on that GPU (pooled
     over the GPUs that were, where it was not), or as the "datasheet" promises, which is optimistic.
 
+    A calibration is the name of a ready-made one, a file, or an `IterationTime`; a file of that name comes first.
+
     Raises
     ------
     InputError
@@ -118,15 +123,37 @@ def make_setting(
         raise InputError(f"times are {times!r}; expected 'corrected' or 'datasheet'")
     if share > 1:
         raise InputError(f"memory_utilisation is {memory_utilisation!r}; expected a share above 0 and at most 1")
+    warnings: tuple[str, ...] = ()
     if calibration is None:
         corrected = times == "corrected"
         time = roofline(device, network, dtype=dtype, kv_dtype=kv_dtype, tp=ranks, corrected=corrected)
     else:
-        from tileq.calibration_file import read_iteration_time
-
-        time = calibration if isinstance(calibration, IterationTime) else read_iteration_time(calibration)
+        time, warnings = _measured(calibration, (device.name, network.name, ranks, dtype))
     kv_tokens, reserve = _memory(device, network, ranks, dtype, kv_dtype, share, _RESERVE_TOKENS, _RESERVE_SEQUENCES)
-    return Setting(device, network, time, kv_tokens, reserve, ranks, dtype, kv_dtype, share)
+    return Setting(device, network, time, kv_tokens, reserve, ranks, dtype, kv_dtype, share, warnings)
+
+
+def _measured(
+    calibration: str | PathLike[str] | IterationTime, asked: tuple[str, str, int, str]
+) -> tuple[IterationTime, tuple[str, ...]]:
+    """Return the measured time, and a warning where a ready-made one is of another machine than the one asked about."""
+    from tileq.calibration_file import named_or_none, read_iteration_time
+
+    if isinstance(calibration, IterationTime):
+        return calibration, ()
+    named = named_or_none(calibration)
+    if named is None:
+        return read_iteration_time(calibration), ()
+    pairs = zip(asked, (named.gpu, named.model, named.tp, named.dtype), ("gpu", "model", "tp", "dtype"), strict=True)
+    # fp16 and bf16 move and multiply the same bits in the same time
+    sixteen = {named.dtype, asked[3]} <= {"fp16", "bf16"}
+    other = [
+        f"{what} {has} (asked: {given})"
+        for given, has, what in pairs
+        if given != has and not (sixteen and what == "dtype")
+    ]
+    told = f"calibration {named.name} was measured with {', '.join(other)}: its times are not those of this question"
+    return named.time, (told,) if other else ()
 
 
 def _memory(

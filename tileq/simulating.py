@@ -50,12 +50,14 @@ class Simulation:
         """Return the document that `tileq simulate --json` prints."""
         from tileq.plain import plain
 
+        found = self.replications.to_dict()
         document: dict[str, Any] = plain(
             {
                 "schema_version": 1,
                 "setting": self.experiment.setting(),
                 "utilisation": self.rate_per_s / self.experiment.capacity_per_s,
-                **self.replications.to_dict(),
+                **found,
+                "warnings": [*self.experiment.plan.setting.warnings, *found["warnings"]],
             }
         )
         return document

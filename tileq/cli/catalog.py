@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: tileq catalog gpus"
 Kind = Annotated[
-    Literal["gpus", "models", "workloads", "traces", "policies", "closed-forms"], Parameter(help="What to list.")
+    Literal["gpus", "models", "workloads", "traces", "policies", "closed-forms", "calibrations", "profiles"],
+    Parameter(help="What to list."),
 ]
 
 

@@ -84,7 +84,7 @@ Nodes = Annotated[int, option("Equal replicas behind one balancer.", MACHINE, co
 Dtype = Annotated[str, option("Weights: fp16, fp8, int8, w8a16, ...", MACHINE)]
 KvDtype = Annotated[str | None, option("KV cache, if not 16 bits: fp8, int8.", MACHINE)]
 TimesOf = Annotated[Literal["corrected", "datasheet"], option("Roofline.", MACHINE)]
-Calibration = Annotated[str | None, option("Measured iteration time, a file.", MACHINE)]
+Calibration = Annotated[str | None, option("Measured iteration time: name or file.", MACHINE)]
 MemoryUtilisation = Annotated[float, option("Share of GPU memory used.", MACHINE, converter=number)]
 
 Classes = Annotated[list[str] | None, option("P:O tokens, as 512:128@SHARE; repeatable.", TRAFFIC, name="--class")]

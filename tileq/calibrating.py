@@ -1,0 +1,236 @@
+"""`tileq calibrate`: measured iteration times in, a cost model with its errors and its lambda* out."""
+
+from __future__ import annotations
+
+__all__ = ["Calibrated", "calibrate"]
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tileq.setting import make_setting
+from tileq.traffic import Traffic, make_traffic
+from tileq_theory.errors import InputError, TileqError, positive, positive_int
+
+if TYPE_CHECKING:
+    from tileq_profiling.calibration import Calibration, RateBand
+    from tileq_profiling.profile import Profile
+    from tileq_theory.capacity import Limits
+    from tileq_theory.hardware import Gpu, Model
+    from tileq_theory.iteration_time import IterationTime
+    from tileq_theory.request_class import RequestClass
+    from tileq_theory.workload import Workload
+
+_WIDTH = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """A fit with what it was made from and what it says of a workload.
+
+    Parameters
+    ----------
+    calibration
+        Coefficients, tile verdict, held-out errors, intervals.
+    profile
+        The measured iterations.
+    rate, limits
+        lambda* with its band and the limits it holds under; `rate` is None where there is none (a warning says why).
+    traffic
+        The workload of lambda*.
+    warnings
+        What is missing or doubtful, the fit's own warnings first.
+    """
+
+    calibration: Calibration
+    profile: Profile
+    rate: RateBand | None
+    limits: Limits
+    traffic: Traffic
+    warnings: tuple[str, ...]
+
+    @property
+    def time(self) -> IterationTime:
+        """The fitted iteration time, as `tq.plan(calibration=...)` takes it."""
+        return self.calibration.time
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the calibration as the file that `--calibration` takes."""
+        where = writable(path)
+        self.calibration.save(where)
+        return where
+
+    def report(self, path: str | PathLike[str]) -> Path:
+        """Write the report with its plots as one HTML file."""
+        from tileq_profiling.report import html_report
+
+        where = writable(path)
+        where.write_text(html_report(self.calibration, self.profile, self.rate), encoding="utf-8")
+        return where
+
+    def text(self) -> str:
+        """Return the report for a terminal of 80 columns."""
+        from dataclasses import replace
+        from textwrap import wrap
+
+        from tileq_profiling.report import text_report
+
+        text = text_report(replace(self.calibration, warnings=self.warnings), self.rate)
+        notes = [wrap(f"Note: {note}", _WIDTH, subsequent_indent="  ") for note in self.profile.conditions.notes]
+        return text + "".join("\n" + "\n".join(lines) + "\n" for lines in notes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that `tileq calibrate --json` prints; it is a calibration file itself."""
+        from tileq.plain import plain
+
+        document: dict[str, Any] = plain(
+            {
+                "schema_version": 1,
+                **self.calibration.to_dict(),
+                "median_error": self.calibration.median_error,
+                "phases": _phases(self.profile),
+                "lambda_star": None if self.rate is None else self.rate.to_dict(),
+                "workload": {"name": self.traffic.label, "source": self.traffic.source},
+                "limits": {"max_batch_tokens": self.limits.max_batch_tokens, "kv_tokens": self.limits.kv_tokens},
+                "warnings": self.warnings,
+            }
+        )
+        return document
+
+
+def calibrate(
+    file: str | PathLike[str],
+    *,
+    format: str | None = None,  # noqa: A002 - the word users look for
+    where: Mapping[str, str] | None = None,
+    model: str | PathLike[str] | Model | None = None,
+    gpu: str | PathLike[str] | Gpu | None = None,
+    tp: int = 1,
+    launch: float | None = None,
+    kv_tokens: float | None = None,
+    trace: str | PathLike[str] | Any | None = None,
+    workload: str | Workload | None = None,
+    classes: Sequence[str | RequestClass] | None = None,
+    max_tokens: int | None = None,
+    out: str | PathLike[str] | None = None,
+    report: str | PathLike[str] | None = None,
+) -> Calibrated:
+    """Return the iteration time fitted to what was measured, judged on what the fit did not see.
+
+    Parameters
+    ----------
+    file
+        A log, a table or a folder in any format of `tileq catalog profiles`.
+    format
+        Its format; chosen by content when None.
+    where
+        Which engine or condition of a file that holds several: {"engine": "0"}.
+    model, gpu, tp
+        What was measured, for files that do not say it; kernel profiles need the model.
+    launch
+        Seconds of launch and host time an iteration, added to kernel profiles, which lack it.
+    kv_tokens
+        KV cache of the engine, tokens; None: what fits the GPU beside the model where both are known.
+    trace, workload, classes
+        The workload of lambda*, as in `tileq.plan`.
+    max_tokens
+        Largest batch of lambda*; None: the largest that was measured.
+    out, report
+        Where the calibration file and the HTML report go.
+
+    Raises
+    ------
+    InputError
+        Whatever cannot be used, in one line: an empty or unknown file, NaN, too few batches.
+    """
+    from tileq_profiling.fit import fit
+    from tileq_profiling.operators import Launch
+    from tileq_profiling.steps import read_profile
+    from tileq_theory.hardware import load_gpu, load_model
+
+    for path in (out, report):
+        if path is not None:
+            writable(path)
+    traffic = make_traffic(trace, workload, classes)
+    if max_tokens is not None:
+        positive_int("max_tokens", max_tokens)
+    profile = read_profile(
+        Path(file),
+        format,
+        where=where,
+        model=load_model(model) if isinstance(model, str | PathLike) else model,
+        gpu=load_gpu(gpu) if isinstance(gpu, str | PathLike) else gpu,
+        launch=None if launch is None else Launch(iteration_s=positive("launch", launch)),
+        tp=positive_int("tp", tp),
+        kv_capacity_tokens=kv_tokens,
+    )
+    answer = _judged(fit(profile), profile, traffic, kv_tokens, max_tokens)
+    if out is not None:
+        answer.save(out)
+    if report is not None:
+        answer.report(report)
+    return answer
+
+
+def _judged(
+    calibration: Calibration, profile: Profile, traffic: Traffic, kv_tokens: float | None, max_tokens: int | None
+) -> Calibrated:
+    from tileq_theory.capacity import Limits
+
+    room, told = (kv_tokens, ()) if kv_tokens is not None else _room(calibration)
+    largest = max(1, int(profile.tokens.max()))
+    asked = largest if max_tokens is None else max_tokens
+    limits = Limits(max_batch_tokens=asked, kv_tokens=room)
+    warnings = [*calibration.warnings, *traffic.warnings, *told]
+    if asked > largest:
+        warnings.append(f"lambda* uses batches of up to {asked} tokens; none beyond {largest} was measured")
+    rate = None
+    try:
+        rate = calibration.lambda_band(traffic.workload, limits)
+    except TileqError as error:
+        warnings.append(f"no lambda* for the {traffic.label}: {error}")
+    return Calibrated(calibration, profile, rate, limits, traffic, tuple(warnings))
+
+
+def _room(calibration: Calibration) -> tuple[float | None, tuple[str, ...]]:
+    """Return the KV tokens that fit the device that was measured; None with the reason where nobody can tell."""
+    from tileq_theory.hardware import gpu_names, model_names
+
+    c = calibration.conditions
+    without = "lambda* is without a limit of memory"
+    if c.device not in gpu_names() or c.model not in model_names():
+        return None, (f"{without}: the KV cache is not known; give it, or the GPU and the model by name",)
+    try:
+        made = make_setting(
+            c.device, c.model, tp=c.tp, dtype=c.dtype, kv_dtype=c.kv_dtype, calibration=calibration.time
+        )
+    except InputError as error:
+        return None, (f"{without}: {error}",)
+    return float(made.kv_tokens), ()
+
+
+def _phases(profile: Profile) -> dict[str, dict[str, float]]:
+    """Return the rows, and the smallest and largest batch and time, of each phase."""
+    found = {}
+    for name in sorted(set(profile.phase.tolist())):
+        part = profile.take(profile.phase == name)
+        found[name] = {
+            "points": len(part),
+            "least_tokens": float(part.tokens.min()),
+            "most_tokens": float(part.tokens.max()),
+            "shortest_s": float(part.seconds.min()),
+            "longest_s": float(part.seconds.max()),
+        }
+    return found
+
+
+def writable(path: str | PathLike[str]) -> Path:
+    """Return the path of a file that can be written; raise `InputError` for a folder or a missing one."""
+    where = Path(path)
+    if where.is_dir():
+        raise InputError(f"{where} is a folder; expected the name of a file to write")
+    if not where.parent.is_dir():
+        raise InputError(f"{where}: there is no folder {where.parent}; make it first")
+    return where

@@ -1,0 +1,96 @@
+"""`tileq calibrate`: read what was measured, fit it, print how far the fit may be trusted."""
+
+from __future__ import annotations
+
+__all__ = ["EXAMPLE", "calibrate"]
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from tileq.cli import options as o
+from tileq.cli.show import show
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXAMPLE = "Example: tileq calibrate engine.log --gpu a100-sxm-80gb --out mine.json"
+
+File = Annotated[Path, Parameter(help="Log, table or folder (catalog profiles).")]
+Format = Annotated[str | None, o.option("Its format; told by its content.", o.MACHINE)]
+Where = Annotated[list[str] | None, o.option("KEY=VALUE: part of the file; repeatable.", o.MACHINE)]
+Shape = Annotated[str | None, o.option("What was measured; name or config.json.", o.MACHINE)]
+Device = Annotated[str | None, o.option("Where it was measured; name or file.", o.MACHINE)]
+Launch = Annotated[float | None, o.option("Host seconds to add to kernels.", o.MACHINE, converter=o.number)]
+MaxTokens = Annotated[int | None, o.option("Largest batch; the largest measured.", o.LIMITS, converter=o.whole)]
+Out = Annotated[Path | None, o.option("Calibration file to write (.json).", o.OUTPUT)]
+Report = Annotated[Path | None, o.option("Report with plots to write (.html).", o.OUTPUT)]
+
+
+def calibrate(
+    file: File,
+    /,
+    *,
+    format: Format = None,
+    where: Where = None,
+    model: Shape = None,
+    gpu: Device = None,
+    tp: o.Tp = 1,
+    launch: Launch = None,
+    kv_tokens: o.KvTokens = None,
+    trace: o.Trace = None,
+    workload: o.Workload = None,
+    classes: o.Classes = None,
+    max_tokens: MaxTokens = None,
+    out: Out = None,
+    report: Report = None,
+    json: o.Json = False,
+) -> None:
+    """Fit an iteration time to measurements: tile, errors, lambda* with its band."""
+    from tileq import calibrating
+
+    answer = calibrating.calibrate(
+        file,
+        format=format,
+        where=_pairs(where),
+        model=model,
+        gpu=gpu,
+        tp=tp,
+        launch=launch,
+        kv_tokens=kv_tokens,
+        trace=trace,
+        workload=workload,
+        classes=classes,
+        max_tokens=max_tokens,
+        out=out,
+        report=report,
+    )
+    if json:
+        show(answer.to_dict(), _nothing, as_json=True)
+        return
+    written = "".join(
+        f"{name} written to {path}\n" for name, path in (("Calibration", out), ("Report", report)) if path
+    )
+    of = f"lambda* is of the {answer.traffic.label}, batches of up to {answer.limits.max_batch_tokens} tokens\n"
+    sys.stdout.write(answer.text() + "\n" + (of if answer.rate is not None else "") + written)
+
+
+def _nothing(console: Console) -> None:
+    """Print nothing: the document is all."""
+
+
+def _pairs(given: Sequence[str] | None) -> dict[str, str] | None:
+    from tileq_theory.errors import InputError
+
+    if not given:
+        return None
+    pairs: dict[str, str] = {}
+    for item in given:
+        key, equals, value = item.partition("=")
+        if not equals or not key or not value or key in pairs:
+            raise InputError(f"--where is {item!r}; expected KEY=VALUE, each key once, as engine=0")
+        pairs[key] = value
+    return pairs
