@@ -33,6 +33,8 @@ def tools() -> object:
         import table
     finally:
         sys.path.remove(str(TOOLS))
+        for name in ("sources", "table"):  # another tool has modules of the same bare names
+            sys.modules.pop(name, None)
     return {"SOURCES": sources.SOURCES, "calibrate": table.calibrate}
 
 
