@@ -114,6 +114,7 @@ def test_requests_that_the_replay_rejects_are_told() -> None:
     c = replay(recorded(), TIME, config=CONFIG.with_(max_model_tokens=600))
     assert c.run.rejected > 0
     assert any("longer than max_model_tokens" in text for text in c.warnings)
+    assert "Warning: the replay finished" in c.text() and max(map(len, c.text().splitlines())) <= 80
 
 
 def test_settings_and_scheduler_are_those_that_the_run_states() -> None:
