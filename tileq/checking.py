@@ -3,7 +3,8 @@
 A saturated server finishes requests at the rate that its policy can sustain. Generalised RAD (the plan's own tiles and
 ratio) and Sarathi (the plan's single budget) are offered more than lambda* and what they finish per second is measured
 while work is always waiting. It is held against lambda* of the very requests that were drawn, so that the luck of their
-lengths does not count for or against a policy. No policy exceeds it, up to the interval.
+lengths does not count for or against a policy. No policy exceeds it, up to the interval. What Sarathi is expected to
+reach stands beside it: less than lambda* where few requests fit (`tileq_theory.capacity.population`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ _OVERLOAD = 1.5
 
 
 def check_plan(plan: Plan, *, requests: int = 4000, seed: int = 0) -> dict[str, Any]:
-    """Return {policy: {rate_per_s, ci95, of_capacity}} with the capacity of one replica, by saturated simulation.
+    """Return what saturated simulations of one replica say of the plan, as plain data.
+
+    `policies` maps each to rate_per_s, ci95 and of_capacity, or to a reason why there is no number;
+    `capacity_per_s` is lambda*, `capacity_of_these_requests_per_s` that of the lengths drawn, `expected_rate_per_s`
+    the attainable rate of the budget.
 
     Parameters
     ----------
@@ -40,6 +45,7 @@ def check_plan(plan: Plan, *, requests: int = 4000, seed: int = 0) -> dict[str, 
     return {
         "capacity_per_s": capacity,
         "capacity_of_these_requests_per_s": own,
+        "expected_rate_per_s": plan.tile.attainable_rate_per_s / plan.tile.capacity.limits.nodes,
         "requests": requests,
         "seed": seed,
         "policies": found,

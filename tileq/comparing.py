@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tileq.experiments import Experiment, make_experiment, parse_rates
+from tileq.experiments import Experiment, make_experiment, parse_rates, ready_folder
 from tileq.simulating import names_of
 from tileq_theory.errors import InputError, positive, positive_int
 
@@ -72,7 +72,8 @@ def compare(
     rates
         Requests per second: numbers, "0.5,1,2" or "first:last:step"; None: .5, .7, .8, .9 and 1.0 of lambda*.
     slo_ttft, slo_tbt
-        Limits on the median TTFT and the p99 TBT, seconds. With either, each policy's capacity under them is searched.
+        Limits on the median TTFT and the p99 TBT, seconds. With either, each policy's capacity under them is
+        searched, up to lambda*: no policy is stable beyond it.
     capacity
         Search each policy's stable capacity as well.
     question
@@ -81,6 +82,7 @@ def compare(
     from tileq.planning import plan
     from tileq_engine.sweep_compare import compare as run_comparison
 
+    kept = ready_folder(folder)
     experiment = make_experiment(
         plan(**question),
         requests=requests,
@@ -103,9 +105,9 @@ def compare(
         tiers=experiment.tiers,
         replications=positive_int("replications", replications),
         seed=seed,
-        criterion=_criterion(slo_ttft, slo_tbt, capacity),
+        criterion=_criterion(slo_ttft, slo_tbt, capacity, experiment.capacity_per_s),
         progress=progress,
-        folder=None if folder is None else Path(folder),
+        folder=kept,
     )
     return PolicyComparison(experiment, found)
 
@@ -116,7 +118,8 @@ def _rates(experiment: Experiment, rates: Sequence[float] | str | None) -> tuple
     return parse_rates(rates) if isinstance(rates, str) else tuple(positive("rate", rate) for rate in rates)
 
 
-def _criterion(ttft_s: float | None, tbt_s: float | None, capacity: bool) -> Criterion | None:
+def _criterion(ttft_s: float | None, tbt_s: float | None, capacity: bool, bound_per_s: float) -> Criterion | None:
+    from tileq.sustainable import UpTo
     from tileq_engine.capacity_search_criteria import Stable, Within, all_of
 
     parts: list[Criterion] = []
@@ -126,4 +129,4 @@ def _criterion(ttft_s: float | None, tbt_s: float | None, capacity: bool) -> Cri
         parts.append(Within("tbt_s.p99", positive("slo_tbt", tbt_s)))
     if capacity:
         parts.append(Stable())
-    return all_of(*parts) if parts else None
+    return all_of(*parts, UpTo(bound_per_s)) if parts else None

@@ -6,11 +6,13 @@ given: a simulation without further words answers "what does the plan do".
 
 from __future__ import annotations
 
-__all__ = ["Experiment", "make_experiment", "parse_policy", "parse_rates"]
+__all__ = ["Experiment", "make_experiment", "parse_policy", "parse_rates", "ready_file", "ready_folder"]
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tileq_theory.errors import InputError, positive, positive_int
@@ -112,21 +114,58 @@ def make_experiment(
     if paying is not None and not 0 <= paying <= 1:
         raise InputError(f"paying is {paying!r}; expected a share in [0, 1]")
     memory = plan.setting.kv_tokens if kv_tokens is None else positive_int("kv_tokens", kv_tokens)
+    budget = plan.token_budget if token_budget is None else positive_int("token_budget", token_budget)
     config = EngineConfig(
-        token_budget=plan.token_budget if token_budget is None else token_budget,
-        max_num_seqs=plan.tile.max_num_seqs if max_num_seqs is None else max_num_seqs,
+        token_budget=budget,
+        # the plan's own number, or what a smaller budget leaves of it: engines ask for a token a resident
+        max_num_seqs=min(plan.tile.max_num_seqs, budget) if max_num_seqs is None else max_num_seqs,
         kv_tokens=memory,
         convention=plan.convention,
         preemption=preemption,  # type: ignore[arg-type]
         check=check,
         stop_backlog=max(2000, count // 4) if stop_backlog is None else stop_backlog,
     )
+    _check_some_fit(plan, memory)
     tiers = None if paying is None else {"paying_share": paying}
     return Experiment(plan, config, count, tiers)
 
 
+def _check_some_fit(plan: Plan, kv_tokens: int) -> None:
+    """Raise `InputError` where not even the shortest request could ever be served."""
+    shortest = plan.tile.capacity.demand.shortest_context_tokens
+    if shortest > kv_tokens:
+        raise InputError(
+            f"kv_tokens is {kv_tokens}, but the shortest request needs {shortest:g}: nothing could be served; raise it"
+        )
+
+
+def ready_folder(folder: str | PathLike[str] | None) -> Path | None:
+    """Return the folder of results, made if it is not there; before any long work."""
+    if folder is None:
+        return None
+    path = Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InputError(f"folder {path} cannot be made ({reason}); expected a folder to write results to") from None
+    return path
+
+
+def ready_file(option: str, path: str | PathLike[str], endings: Sequence[str]) -> Path:
+    """Return `path` if it has one of the endings and lies in a folder; before any long work."""
+    file = Path(path)
+    if file.suffix not in endings:
+        raise InputError(f"{option} is {str(file)!r}; expected a name that ends in {' or '.join(endings)}")
+    if not file.parent.is_dir():
+        raise InputError(f"{option} {file} lies in {file.parent}, which is not a folder; make it first")
+    return file
+
+
 def parse_policy(text: str, *, plan: Plan | None = None) -> Policy:
     """Return the policy of `name` or `name:parameter=value:...`, e.g. "slai:order=spf:theta=10".
+
+    A list is written with plus signs: "nested_wait:boundaries=8+64:thresholds=4+2+1"; "4+" is a list of one.
 
     Examples
     --------
@@ -154,6 +193,8 @@ def parse_policy(text: str, *, plan: Plan | None = None) -> Policy:
 
 
 def _value(text: str) -> Any:
+    if "+" in text.strip("+") or text.endswith("+"):
+        return tuple(_value(part) for part in text.split("+") if part)
     for kind in (int, float):
         try:
             return kind(text)

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tileq.experiments import Experiment, make_experiment
+from tileq.experiments import Experiment, make_experiment, ready_folder
 from tileq_theory.errors import InputError, positive, positive_int
 
 if TYPE_CHECKING:
@@ -124,6 +124,9 @@ def simulate(
     from tileq.planning import plan
     from tileq_engine.experiment_engine import replicate_policy, simulate_policy
 
+    if rate is not None and load is not None:
+        raise InputError(f"rate {rate:g} and load {load:g} are both given; expected one of them")
+    kept = ready_folder(folder)
     experiment = make_experiment(
         plan(rate=rate, **question),
         requests=requests,
@@ -150,7 +153,7 @@ def simulate(
         offered,
         replications=positive_int("replications", replications),
         progress=progress,
-        folder=None if folder is None else Path(folder),
+        folder=kept,
         **common,
     )
     return Simulation(experiment, offered, first, found)

@@ -15,7 +15,8 @@ def saturated_throughput(run: Run, level: float = 0.95) -> Interval:
     """Return the rate at which a saturated server finishes requests, with a batch-means interval (requests a second).
 
     The run must be overloaded (requests offered faster than served, or all at once). Finishes are counted from the
-    moment a tenth of the requests has left to the moment the last one is first admitted, while work was always waiting.
+    moment a tenth of the requests has left (those not counted) to the moment the last one is first admitted, while
+    work was always waiting.
 
     Raises
     ------
@@ -33,5 +34,6 @@ def saturated_throughput(run: Run, level: float = 0.95) -> Interval:
     if float(waited[finish.size // 10 :].mean()) < 0.8 or end <= begin:
         raise InputError("the server was not saturated: requests hardly waited; offer a higher rate, or all at once")
     edges = np.linspace(begin, end, 5 * BATCHES + 1)
-    counts = np.histogram(finish, bins=edges)[0].astype(float)
+    # what ended with the iteration that ends at `begin` was served before it: large batches finish many at an instant
+    counts = np.histogram(finish[finish > begin], bins=edges)[0].astype(float)
     return batch_means_interval(counts * (5 * BATCHES) / ((end - begin) / PS_PER_S), level)

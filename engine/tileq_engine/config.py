@@ -36,7 +36,8 @@ class EngineConfig:
     convention
         "engine": the last prefill chunk emits the first token; "paper": every output token is a decode step.
     preemption
-        "recompute", "swap" (decoding victims travel to host memory), or "none" (a decode without a block waits).
+        "recompute", "swap" (decoding victims travel to host memory), or "none" (a decode without a block waits,
+        and a higher priority takes nothing from anybody).
     swap_token_s
         Seconds to move the KV of one token to or from the host.
     queue_limit

@@ -194,6 +194,8 @@ def _set_scalars(
         **dict(zip(("c", "w", "a", "b", "beta", "e", "k", "s"), (c, w, a, b, beta, e, k, s), strict=True)),
         **policy.scalars,
     }
+    if config.preemption == "none":
+        values["preemptive"] = 0
     state.set_scalars(values)
 
 

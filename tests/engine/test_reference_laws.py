@@ -9,11 +9,12 @@ from typing import Any
 import differential
 import pytest
 from differential import Decisions, Instance, draw_instance, reference_decisions
+from differential_draw import EVERY_POLICY
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tileq_reference import POLICIES, Config, Cost, Request, Simulator, simulate
 
-NAMES = ("static", "orca", "vllm_v0", "vllm_v1", "sarathi", "sjf", "priority", "aging", "rad", "slai", "svf", "theta")
+NAMES = EVERY_POLICY
 
 
 def conserved(x: Instance, d: Decisions) -> None:
@@ -27,11 +28,13 @@ def conserved(x: Instance, d: Decisions) -> None:
     for (start, took, _), (later, _, _) in pairwise(d.iterations):
         assert later >= start + took
     for i, f in enumerate(d.fates):
-        if f["rejected"]:
+        if f["reject_reason"]:
             assert served[i] == [0, 0]
             continue
         r = x.requests[i]
-        assert f["tokens_done"] == r["output"], "every request that was let in ends, for every policy here"
+        if f["tokens_done"] < r["output"] and (x.preemption == "none" or x.oversize == "wait"):
+            continue  # nobody makes room, or an oversize prompt heads the queue for ever
+        assert f["tokens_done"] == r["output"], "every request that was let in ends"
         last = 1 if x.convention == "engine" else 0
         # the cache at the end holds prompt + output (- 1); what was thrown away was computed beside it
         assert sum(served[i]) == r["prompt"] + r["output"] - last + f["recomputed_tokens"]
@@ -55,7 +58,7 @@ def test_tight_memory_is_really_reached(policy: str) -> None:
         d = reference_decisions(x)
         conserved(x, d)
         seen["preempted"] += any(f["preemptions"] for f in d.fates)
-        seen["rejected"] += any(f["rejected"] for f in d.fates)
+        seen["rejected"] += any(f["reject_reason"] for f in d.fates)
     assert seen["rejected"] >= 5
     assert seen["preempted"] >= 5 or policy in ("static", "rad"), seen
 

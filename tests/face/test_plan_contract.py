@@ -106,8 +106,8 @@ def test_a_rate_beyond_capacity_is_said_and_sized() -> None:
     answer = tq.plan(classes=["1024:256"], rate=1000.0).to_dict()
     assert answer["utilisation"] > 1 and answer["headroom_per_s"] < 0
     assert any("no policy is stable" in warning for warning in answer["warnings"])
-    # so many nodes, each at 90 % of what its budget carries, and not one fewer
-    each = 0.9 * answer["budget"]["rate_per_s"]
+    # so many nodes, each at 90 % of what its budget attains, and not one fewer
+    each = 0.9 * answer["budget"]["attainable_rate_per_s"]
     assert (answer["replicas"] - 1) * each < 1000.0 <= answer["replicas"] * each * (1 + 1e-9)
 
 

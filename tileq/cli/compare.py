@@ -7,6 +7,7 @@ __all__ = ["EXAMPLE", "compare"]
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tileq.cli import options as o
+from tileq.cli.run_text import render_notes
 from tileq.cli.show import show
 from tileq.cli.text import facts, table, title
 from tileq.words import number, percent, seconds
@@ -111,15 +112,7 @@ def _render(d: dict[str, Any], console: Console) -> None:
         if found:
             title(console, "Capacity: " + next(iter(found.values()))["criterion"])
             facts(console, [(name, _capacity(result)) for name, result in found.items()])
-    if d["warnings"]:
-        title(console, "To know")
-        shown = d["warnings"][:_NOTES]
-        facts(console, [("note", text) for text in shown])
-        if len(d["warnings"]) > _NOTES:
-            facts(console, [("", f"{len(d['warnings']) - _NOTES} more notes with --json")])
-
-
-_NOTES = 6
+    render_notes(d["warnings"], console)
 
 
 def _row(row: dict[str, Any]) -> list[str]:

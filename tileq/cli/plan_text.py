@@ -64,6 +64,9 @@ def _capacity(d: Document, console: Console) -> None:
         rows.append(("", f"{number(band['low'])} to {number(band['high'])} by the error band of the times"))
     loss = f"{percent(budget['loss'])} less" if budget["loss"] >= 5e-4 else "the optimum"
     rows.append(("this budget reaches", f"{number(budget['rate_per_s'])} requests/s, {loss}"))
+    if budget["attainable_rate_per_s"] < 0.995 * budget["rate_per_s"]:
+        few = f"{number(d['residents'])} residents never fill the batch and the rest at once"
+        rows.append(("a mix attains about", f"{number(budget['attainable_rate_per_s'])} requests/s: {few}"))
     prefill, decode = rate * demand["prefill_tokens"], rate * demand["decode_tokens"]
     rows.append(("tokens", f"{number(prefill)} prefill and {number(decode)} decode tokens/s"))
     split = f"{number(tile['prefill_tokens'])} prefill + {number(tile['decode_tokens'])} decode tokens"
@@ -129,7 +132,7 @@ def _levels(d: Document, console: Console) -> None:
 
 def _check(check: Mapping[str, Any], console: Console) -> None:
     title(console, f"Simulated, saturated, {number(check['requests'])} requests")
-    rows = []
+    rows = [("expected", f"{number(check['expected_rate_per_s'])} requests/s a replica with this budget")]
     for name, found in check["policies"].items():
         if found["rate_per_s"] is None:
             rows.append((name, found["reason"]))

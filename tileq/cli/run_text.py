@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["render_times"]
+__all__ = ["render_notes", "render_times"]
 
+import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tileq.cli.text import table, title
+from tileq.cli.text import facts, table, title
 from tileq.words import seconds
 
 if TYPE_CHECKING:
@@ -14,6 +16,23 @@ if TYPE_CHECKING:
 
 _TIMES = (("ttft_s", "TTFT"), ("tbt_s", "TBT"), ("tpot_s", "TPOT"), ("e2e_s", "end to end"))
 _COLUMNS = ("mean", "p50", "p90", "p99", "max")
+
+
+_NOTES = 6
+
+
+def render_notes(warnings: Sequence[str], console: Console) -> None:
+    """Write the notes of a run; those that differ in their numbers only are written once."""
+    alike: dict[str, list[str]] = {}
+    for text in warnings:
+        alike.setdefault(re.sub(r"\d[\d.,]*", "#", text), []).append(text)
+    if not alike:
+        return
+    title(console, "To know")
+    shown = [group[0] + (f" (and {len(group) - 1} more like it)" if group[1:] else "") for group in alike.values()]
+    facts(console, [("note", text) for text in shown[:_NOTES]])
+    if len(shown) > _NOTES:
+        facts(console, [("", f"{len(shown) - _NOTES} more kinds of note with --json")])
 
 
 def render_times(d: dict[str, Any], console: Console) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tileq.cli import options as o
-from tileq.cli.run_text import render_times
+from tileq.cli.run_text import render_notes, render_times
 from tileq.cli.show import show
 from tileq.cli.text import facts, title
 from tileq.words import number, percent
@@ -62,13 +62,15 @@ def simulate(
 ) -> None:
     """Run a policy on simulated time: TTFT, TBT, throughput, stability, with intervals."""
     from tileq import simulating
+    from tileq.experiments import ready_file
     from tileq.plots import figure
-    from tileq_theory.errors import InputError
 
     if plot is not None:
         figure.check(plot)
-    if export is not None and export.suffix not in (".csv", ".parquet"):
-        raise InputError(f"--export is {str(export)!r}; expected a name that ends in .csv or .parquet")
+    if save is not None:
+        ready_file("--save", save, (".npz",))
+    if export is not None:
+        ready_file("--export", export, (".csv", ".parquet"))
     answer = simulating.simulate(
         policy,
         rate=rate,
@@ -127,7 +129,4 @@ def _render(d: dict[str, Any], console: Console) -> None:
         ],
     )
     render_times(d, console)
-    notes = [("note", text) for text in d["warnings"]]
-    if notes:
-        title(console, "To know")
-        facts(console, notes)
+    render_notes(d["warnings"], console)

@@ -5,6 +5,7 @@ from tileq_theory.capacity.kkt import KktReport, check_kkt
 from tileq_theory.capacity.levels import Level
 from tileq_theory.capacity.limits import Limits
 from tileq_theory.capacity.plan import TilePlan, tile_plan
+from tileq_theory.capacity.population import attainable_rate
 from tileq_theory.capacity.ratio import TileRatio, best_rationals, tile_ratio
 from tileq_theory.capacity.region import Facet, StabilityRegion, stability_region
 from tileq_theory.capacity.restricted import (
@@ -28,6 +29,7 @@ __all__ = [
     "StabilityRegion",
     "TilePlan",
     "TileRatio",
+    "attainable_rate",
     "best_rationals",
     "capacity",
     "check_kkt",

@@ -28,6 +28,7 @@ from tileq_theory.capacity.budget import (
     within_ttft,
 )
 from tileq_theory.capacity.limits import Limits
+from tileq_theory.capacity.population import attainable_rate, max_sequences
 from tileq_theory.capacity.ratio import TileRatio, tile_ratio
 from tileq_theory.capacity.single import binding_of_single, single_level_iterations
 from tileq_theory.capacity.solve import capacity
@@ -49,6 +50,8 @@ class TilePlan:
         Tokens of an iteration, prefill and decode together (`--max-num-batched-tokens`).
     budget_rate_per_s, budget_loss, budget_binding
         Rate of that one budget, its loss 1 - rate/lambda*, and what binds it.
+    attainable_rate_per_s
+        What mixing with that budget is expected to sustain with as few residents as fit (`population`): an estimate.
     prefill_tokens, decode_tokens
         Mean prefill and decode tokens of an iteration at capacity.
     iteration_s
@@ -74,6 +77,7 @@ class TilePlan:
     budget_rate_per_s: float
     budget_loss: float
     budget_binding: str
+    attainable_rate_per_s: float
     prefill_tokens: float
     decode_tokens: float
     iteration_s: float
@@ -101,10 +105,10 @@ class TilePlan:
 
     @property
     def replicas(self) -> int | None:
-        """Least number of such nodes that carries the offered rate at `max_utilisation` of their budgeted rate."""
+        """Least number of such nodes that carries the offered rate at `max_utilisation` of their attainable rate."""
         if self.rate_per_s is None:
             return None
-        one = self.budget_rate_per_s / self.capacity.limits.nodes
+        one = self.attainable_rate_per_s / self.capacity.limits.nodes
         # a share of 1e-12 off: a rate that is exactly k nodes' worth needs k nodes, not k + 1
         return max(1, math.ceil(self.rate_per_s / (one * self.max_utilisation) * (1 - 1e-12)))
 
@@ -116,6 +120,7 @@ class TilePlan:
             "budget": {
                 "rate_per_s": self.budget_rate_per_s,
                 "loss": self.budget_loss,
+                "attainable_rate_per_s": self.attainable_rate_per_s,
                 "binding": self.budget_binding,
                 "iteration_s": self.iteration_s,
                 "longest_iteration_s": self.longest_iteration_s if math.isfinite(self.longest_iteration_s) else None,
@@ -213,7 +218,7 @@ def _assemble(
     prefill, decode = demand.prefill_tokens / x, demand.decode_tokens / x
     per_iteration = time.pair_s * demand.attention_pairs / x + time.kv_token_s * demand.kv_read_tokens / x
     residents = demand.slot_iterations / x
-    sequences, reason = _max_num_seqs(time, demand, limits, budget, residents)
+    sequences, reason = max_sequences(time, demand, limits, budget, residents)
     longest = _longest_iteration_s(time, demand, budget, prefill, decode)
     warnings = _cannot_decode(time, limits, bound.demand)
     if limits.tbt_s is not None and longest > limits.tbt_s:
@@ -231,6 +236,7 @@ def _assemble(
         budget_rate_per_s=rate,
         budget_loss=max(0.0, 1 - rate / bound.rate_per_s),
         budget_binding=binding_of_single(time, demand, limits, budget),
+        attainable_rate_per_s=attainable_rate(time, demand, limits, budget),
         prefill_tokens=prefill,
         decode_tokens=decode,
         iteration_s=float(time.tau_s(budget)) + per_iteration + time.sequence_s * residents,
@@ -273,24 +279,3 @@ def _longest_iteration_s(time: IterationTime, demand: Demand, budget: int, prefi
         pairs = chunk * (demand.longest_prompt_tokens - chunk + (chunk + 1) / 2)
     reads = decode * demand.kv_read_tokens / demand.decode_tokens if demand.decode_tokens > 0 else 0.0
     return float(time(budget, pairs, reads, decode + 1))
-
-
-def _max_num_seqs(
-    time: IterationTime, demand: Demand, limits: Limits, budget: int, residents: float
-) -> tuple[int, str]:
-    """Return the number of sequences worth admitting: what memory, the TBT limit, the user and the batch allow."""
-    bounds: list[tuple[float, str]] = [(float(budget), "one token a sequence fills the token budget")]
-    if limits.max_num_seqs is not None:
-        bounds.append((float(limits.max_num_seqs), "the given limit"))
-    held = demand.memory_iterations / demand.slot_iterations
-    if limits.kv_tokens is not None:
-        bounds.append((limits.kv_tokens / held, f"KV memory: a resident holds {held:.0f} tokens on average"))
-    if limits.tbt_s is not None and demand.decode_tokens > 0:
-        context = demand.kv_read_tokens / demand.decode_tokens
-        each = time.kv_token_s * context + time.sequence_s
-        room = limits.tbt_s - float(time.tau_s(budget))
-        if each > 0:
-            bounds.append((max(room / each, 1.0), f"the TBT limit: a decode reads {context:.0f} KV tokens on average"))
-    most, reason = min(bounds, key=lambda item: item[0])
-    # never below what capacity itself needs: rounding down the tightest row must not cost rate
-    return max(1, math.floor(most + 1e-9), min(math.ceil(residents - 1e-9), limits.max_num_seqs or budget)), reason

@@ -20,7 +20,7 @@ def static(s: Simulator) -> None:
     """FasterTransformer: form a batch, prefill it whole, decode it until its longest member ends; nobody joins."""
     left = s.c.budget
     if not s.running:
-        left = return_swapped(s, left)
+        left = return_swapped(s, left, conservative=True)
         admit_whole(s, list(s.waiting), left, conservative=True)
         return
     for r in list(s.running):

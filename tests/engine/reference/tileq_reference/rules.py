@@ -98,7 +98,9 @@ def may_hold(s: Simulator, r: Request, kv: int) -> bool:
 
 def promised(s: Simulator, r: Request) -> int:
     """Tokens a conservative admission sets aside: prompt + predicted output, or what is known if more."""
-    end = r.target + max(predicted(r) - r.generated, 1) - (1 if s.c.engine_convention else 0)
+    left = max(predicted(r) - r.generated, 1)
+    emitted = 1 if s.c.engine_convention else 0  # its last token is never cached
+    end = r.kv + left if r.status == "swapped" else r.target + left - emitted
     return min(end, s.c.kv_blocks * BLOCK)  # a wrong prediction must not lock a request out
 
 
@@ -124,7 +126,7 @@ def admit_chunks(
         if left < 1 or not may_admit(s):
             break
         if r.status == "swapped":
-            if not swap_in(s, r, watermark=not by_chunk):
+            if not swap_in(s, r, watermark=not by_chunk, conservative=conservative):
                 break
             left -= 1
             continue
@@ -156,22 +158,25 @@ def admit_whole(s: Simulator, order: list[Request], left: int, conservative: boo
     return left
 
 
-def swap_in(s: Simulator, r: Request, watermark: bool = True, decode: bool = True) -> bool:
-    """Bring a swapped request back, if it, its next token and the watermark fit; it decodes at once."""
-    if not (may_hold(s, r, r.kv + 1) if watermark else s.missing(r, r.kv + 1) <= s.free):
+def swap_in(s: Simulator, r: Request, watermark: bool = True, decode: bool = True, conservative: bool = False) -> bool:
+    """Bring a swapped request back, if it, its next token (or promise) and the watermark fit; it decodes at once."""
+    holds = promised(s, r) if conservative else r.kv + 1
+    if not (may_hold(s, r, holds) if watermark else s.missing(r, holds) <= s.free):
         return False
+    s.take(r, holds)
     s.admit(r)
     s.move(r)
-    s.take(r, r.kv + 1)
     if decode:
         s.decode(r)
     return True
 
 
-def return_swapped(s: Simulator, left: int) -> int:
+def return_swapped(s: Simulator, left: int, conservative: bool = False) -> int:
     """Bring back the swapped requests at the head of the queue while they fit; what is left of the budget."""
     for r in list(s.waiting):
-        if left < 1 or not may_admit(s) or r.status != "swapped" or not swap_in(s, r):
+        if left < 1 or not may_admit(s) or r.status != "swapped":
+            break
+        if not swap_in(s, r, conservative=conservative):
             break
         left -= 1
     return left

@@ -11,6 +11,7 @@ from tileq_reference.rules import (
     may_admit,
     may_hold,
     promised,
+    swap_in,
     tail,
     waiting_order,
 )
@@ -21,8 +22,8 @@ from tileq_reference.rules import (
 def rad(s: Simulator) -> None:
     """Algorithm 1: decode mode when |D| = b_col or no prefill is active, else one b_lcm chunk of the oldest prefill."""
     b_col, b_lcm = s.c.get("b_col", 128), s.c.get("b_lcm", 128)
-    if len(s.decoding()) < b_col and not s.prefilling():
-        rad_intake(s)
+    while len(s.decoding()) < b_col and not s.prefilling() and rad_intake(s):
+        pass  # who comes back with its KV joins D, and the next may follow
     prefills, decodes = s.prefilling(), s.decoding()
     if prefills and len(decodes) < b_col:
         oldest = prefills[0]
@@ -34,17 +35,24 @@ def rad(s: Simulator) -> None:
             s.decode(r)
 
 
-def rad_intake(s: Simulator) -> None:
+def rad_intake(s: Simulator) -> bool:
     """Take in the next request, if the cycle (up to N of them) is open and its predicted end fits in the cache."""
     if not s.running:
         s.memo["taken"] = 0
     limit = s.c.get("cycle")  # None: one endless cycle
-    for r in s.waiting[:1]:
-        if (limit is not None and s.memo["taken"] >= limit) or not may_admit(s) or not may_hold(s, r, promised(s, r)):
-            return
+    if not s.waiting or (limit is not None and s.memo["taken"] >= limit) or not may_admit(s):
+        return False
+    r = s.waiting[0]
+    if r.status == "swapped":
+        if not swap_in(s, r, decode=False, conservative=True):
+            return False
+    elif may_hold(s, r, promised(s, r)):
         s.take(r, promised(s, r))
         s.admit(r)
-        s.memo["taken"] += 1
+    else:
+        return False
+    s.memo["taken"] += 1
+    return True
 
 
 # -------------------------------------------------------------------- SLAI
