@@ -10,6 +10,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tileq.setting import make_setting
 from tileq.traffic import Traffic, make_traffic
 from tileq_theory.errors import InputError, TileqError, positive, positive_int
@@ -17,6 +19,8 @@ from tileq_theory.errors import InputError, TileqError, positive, positive_int
 if TYPE_CHECKING:
     from tileq_profiling.calibration import Calibration, RateBand
     from tileq_profiling.profile import Profile
+    from tileq_profiling.replay import Comparison
+    from tileq_profiling.steps import MeasuredRun
     from tileq_theory.capacity import Limits
     from tileq_theory.hardware import Gpu, Model
     from tileq_theory.iteration_time import IterationTime
@@ -42,6 +46,8 @@ class Calibrated:
         The workload of lambda*.
     warnings
         What is missing or doubtful, the fit's own warnings first.
+    comparison
+        The measured run beside its replay, where one was given.
     """
 
     calibration: Calibration
@@ -50,6 +56,7 @@ class Calibrated:
     limits: Limits
     traffic: Traffic
     warnings: tuple[str, ...]
+    comparison: Comparison | None = None
 
     @property
     def time(self) -> IterationTime:
@@ -79,7 +86,8 @@ class Calibrated:
 
         text = text_report(replace(self.calibration, warnings=self.warnings), self.rate)
         notes = [wrap(f"Note: {note}", _WIDTH, subsequent_indent="  ") for note in self.profile.conditions.notes]
-        return text + "".join("\n" + "\n".join(lines) + "\n" for lines in notes)
+        told = "".join("\n" + "\n".join(lines) + "\n" for lines in notes)
+        return text + told + ("" if self.comparison is None else "\n" + self.comparison.text())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document that `tileq calibrate --json` prints; it is a calibration file itself."""
@@ -94,6 +102,7 @@ class Calibrated:
                 "lambda_star": None if self.rate is None else self.rate.to_dict(),
                 "workload": {"name": self.traffic.label, "source": self.traffic.source},
                 "limits": {"max_batch_tokens": self.limits.max_batch_tokens, "kv_tokens": self.limits.kv_tokens},
+                "replay": None if self.comparison is None else self.comparison.to_dict(),
                 "warnings": self.warnings,
             }
         )
@@ -109,7 +118,10 @@ def calibrate(
     gpu: str | PathLike[str] | Gpu | None = None,
     tp: int = 1,
     launch: float | None = None,
-    kv_tokens: float | None = None,
+    kv_tokens: int | None = None,
+    replay: str | PathLike[str] | MeasuredRun | None = None,
+    token_budget: int | None = None,
+    max_num_seqs: int | None = None,
     trace: str | PathLike[str] | Any | None = None,
     workload: str | Workload | None = None,
     classes: Sequence[str | RequestClass] | None = None,
@@ -133,6 +145,11 @@ def calibrate(
         Seconds of launch and host time an iteration, added to kernel profiles, which lack it.
     kv_tokens
         KV cache of the engine, tokens; None: what fits the GPU beside the model where both are known.
+    replay
+        A measured run of the same engine (file, folder or `MeasuredRun`): the fit is made for the batches that its
+        requests form, and its latencies and paths are compared with those of its requests simulated on the fit.
+    token_budget, max_num_seqs
+        The engine of that run, where its files do not say.
     trace, workload, classes
         The workload of lambda*, as in `tileq.plan`.
     max_tokens
@@ -145,7 +162,6 @@ def calibrate(
     InputError
         Whatever cannot be used, in one line: an empty or unknown file, NaN, too few batches.
     """
-    from tileq_profiling.fit import fit
     from tileq_profiling.operators import Launch
     from tileq_profiling.steps import read_profile
     from tileq_theory.hardware import load_gpu, load_model
@@ -156,6 +172,9 @@ def calibrate(
     traffic = make_traffic(trace, workload, classes)
     if max_tokens is not None:
         positive_int("max_tokens", max_tokens)
+    run = None if replay is None else _run(replay)
+    if run is not None and kv_tokens is None and run.kv_capacity_tokens:
+        kv_tokens = int(run.kv_capacity_tokens)
     profile = read_profile(
         Path(file),
         format,
@@ -166,7 +185,8 @@ def calibrate(
         tp=positive_int("tp", tp),
         kv_capacity_tokens=kv_tokens,
     )
-    answer = _judged(fit(profile), profile, traffic, kv_tokens, max_tokens)
+    calibration, comparison = _fitted(profile, run, token_budget, max_num_seqs, kv_tokens)
+    answer = _judged(calibration, profile, traffic, kv_tokens, max_tokens, comparison)
     if out is not None:
         answer.save(out)
     if report is not None:
@@ -174,8 +194,40 @@ def calibrate(
     return answer
 
 
+def _run(given: str | PathLike[str] | MeasuredRun) -> MeasuredRun:
+    from tileq_profiling.steps import read_run
+
+    return read_run(Path(given)) if isinstance(given, str | PathLike) else given
+
+
+def _fitted(
+    profile: Profile, run: MeasuredRun | None, token_budget: int | None, max_num_seqs: int | None, kv_tokens: int | None
+) -> tuple[Calibration, Comparison | None]:
+    """Return the fit, and the replay of a run on it."""
+    from dataclasses import replace as changed
+
+    from tileq_profiling.fit import fit
+    from tileq_profiling.replay import focused_fit, replay, settings_of
+
+    if run is None:
+        return fit(profile), None
+    config = settings_of(run, token_budget=token_budget, max_num_seqs=max_num_seqs, kv_tokens=kv_tokens)
+    if np.isnan(profile.prefill_tokens).any():
+        made = fit(profile)
+        plainly = "the profile does not tell prefill from decode tokens, so the fit is not made for the run's batches"
+        calibration = changed(made, warnings=(*made.warnings, plainly))
+    else:
+        calibration = focused_fit(profile, run, config=config)
+    return calibration, replay(run, calibration.time, config=config)
+
+
 def _judged(
-    calibration: Calibration, profile: Profile, traffic: Traffic, kv_tokens: float | None, max_tokens: int | None
+    calibration: Calibration,
+    profile: Profile,
+    traffic: Traffic,
+    kv_tokens: int | None,
+    max_tokens: int | None,
+    comparison: Comparison | None,
 ) -> Calibrated:
     from tileq_theory.capacity import Limits
 
@@ -191,7 +243,7 @@ def _judged(
         rate = calibration.lambda_band(traffic.workload, limits)
     except TileqError as error:
         warnings.append(f"no lambda* for the {traffic.label}: {error}")
-    return Calibrated(calibration, profile, rate, limits, traffic, tuple(warnings))
+    return Calibrated(calibration, profile, rate, limits, traffic, tuple(warnings), comparison)
 
 
 def _room(calibration: Calibration) -> tuple[float | None, tuple[str, ...]]:

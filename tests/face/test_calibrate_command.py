@@ -11,7 +11,9 @@ import pytest
 
 import tileq as tq
 from tileq.cli.run import run
+from tileq_engine.simulator import simulate
 from tileq_profiling.profile import Conditions, Profile, save_profile
+from tileq_profiling.steps import MeasuredRun
 
 TRUE = tq.IterationTime(
     launch_s=0.004, tile_s=0.010, tile_tokens=128, token_s=2e-5, pair_s=4e-9, kv_token_s=2e-8, sequence_s=1e-5
@@ -225,3 +227,57 @@ def test_a_file_comes_before_a_name(here: Path) -> None:
     (here / "rtx-4090").mkdir()
     (here / NAMED).write_text('{"launch_s": 0.25}', encoding="utf-8")
     assert tq.plan(gpu="rtx-4090", calibration=NAMED).setting.time.launch_s == 0.25
+
+
+def recorded_run() -> MeasuredRun:
+    """Return what an engine on TRUE would have recorded of 30 requests."""
+    rng = np.random.default_rng(3)
+    asked = tq.Requests.from_arrays(
+        arrival_s=np.r_[0.0, np.sort(rng.uniform(0, 5, 29)).round(6)],
+        prompt_tokens=rng.integers(20, 800, 30),
+        output_tokens=rng.integers(2, 100, 30),
+    )
+    made = tq.Run.of(
+        simulate(asked, tq.policy("vllm_v1"), TRUE, tq.EngineConfig(token_budget=512, max_num_seqs=16, kv_tokens=8192))
+    )
+    table = made.requests
+    ttft, e2e = ((table[name] - table["arrival_ps"]) / 1e12 for name in ("first_token_ps", "finish_ps"))
+    return MeasuredRun(
+        "a run",
+        "test",
+        table["prompt_tokens"],
+        table["output_tokens"],
+        table["arrival_ps"] / 1e12,
+        ttft_s=ttft,
+        tpot_s=(e2e - ttft) / (table["output_tokens"] - 1),
+        e2e_s=e2e,
+    )
+
+
+def test_a_measured_run_is_compared_with_its_replay(here: Path) -> None:
+    save_profile(measured(), "mine.csv")
+    engine = {"token_budget": 512, "max_num_seqs": 16, "kv_tokens": 8192}
+    answer = tq.calibrate("mine.csv", replay=recorded_run(), classes=["512:64"], **engine)
+    found = answer.to_dict()["replay"]["quantities"]
+    # times with 2 % noise over 81 batches: what is left of it in a mean, and the queue's magnification of it
+    for name in ("throughput_per_s", "ttft_s mean", "tpot_s p50", "e2e_s mean"):
+        assert abs(found[name]["error"]) < 0.05, name
+    assert "Replay of a run" in answer.text()
+    with pytest.raises(tq.InputError, match="does not state its engine's token_budget; give it"):
+        tq.calibrate("mine.csv", replay=recorded_run(), max_num_seqs=16, kv_tokens=8192)
+
+
+def test_a_run_that_is_none_is_refused(here: Path, capsys: Capture) -> None:
+    save_profile(measured(), "mine.csv")
+    assert run(["calibrate", "mine.csv", "--replay", "absent"]) == 2
+    assert "absent" in capsys.readouterr().err
+
+
+def test_the_measured_run_of_the_kernel_profile_by_command(data: Path, here: Path, capsys: Capture) -> None:
+    base = data / "llmservingsim"
+    profile = base / "profiler/perf/RTX4090/meta-llama/Llama-3.1-8B/bf16/tp1"
+    measured_run = base / "bench/examples/RTX4090/Llama-3.1-8B/vllm"
+    asked = ["calibrate", str(profile), "--model", "llama-3.1-8b", "--gpu", "rtx-4090", "--replay", str(measured_run)]
+    d = document(asked, capsys)["replay"]["quantities"]
+    for name in ("throughput_per_s", "ttft_s mean", "tpot_s p50", "running over time", "kv_usage over time"):
+        assert abs(d[name]["error"]) < 0.10, (name, d[name])

@@ -26,6 +26,10 @@ Shape = Annotated[str | None, o.option("What was measured; name or config.json."
 Device = Annotated[str | None, o.option("Where it was measured; name or file.", o.MACHINE)]
 Launch = Annotated[float | None, o.option("Host seconds to add to kernels.", o.MACHINE, converter=o.number)]
 MaxTokens = Annotated[int | None, o.option("Largest batch; the largest measured.", o.LIMITS, converter=o.whole)]
+Budget = Annotated[int | None, o.option("Its iteration's tokens; as it states.", o.ENGINE, converter=o.whole)]
+Seats = Annotated[int | None, o.option("Its sequences; as it states.", o.ENGINE, converter=o.whole)]
+KvTokens = Annotated[int | None, o.option("KV capacity; its own, or the GPU's.", o.ENGINE, converter=o.whole)]
+Replay = Annotated[Path | None, o.option("Measured run to compare with.", o.ENGINE)]
 Out = Annotated[Path | None, o.option("Calibration file to write (.json).", o.OUTPUT)]
 Report = Annotated[Path | None, o.option("Report with plots to write (.html).", o.OUTPUT)]
 
@@ -40,7 +44,10 @@ def calibrate(
     gpu: Device = None,
     tp: o.Tp = 1,
     launch: Launch = None,
-    kv_tokens: o.KvTokens = None,
+    replay: Replay = None,
+    token_budget: Budget = None,
+    max_num_seqs: Seats = None,
+    kv_tokens: KvTokens = None,
     trace: o.Trace = None,
     workload: o.Workload = None,
     classes: o.Classes = None,
@@ -60,6 +67,9 @@ def calibrate(
         gpu=gpu,
         tp=tp,
         launch=launch,
+        replay=replay,
+        token_budget=token_budget,
+        max_num_seqs=max_num_seqs,
         kv_tokens=kv_tokens,
         trace=trace,
         workload=workload,

@@ -6,6 +6,7 @@ __all__ = ["Comparison", "Path", "Quantity"]
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from textwrap import wrap
 
 import numpy as np
 from jaxtyping import Float
@@ -115,4 +116,6 @@ class Comparison:
             lines.append(f"  {name + ' of each request, median absolute error':<52}{self.request_error(name):>9.1%}")
         for name, path in self.paths.items():
             lines.append(f"  {name + ' path, mean distance over mean':<52}{path.distance:>9.1%}")
-        return "\n".join([*lines, *(f"  {text}" for text in self.warnings)]) + "\n"
+        for text in self.warnings:
+            lines += wrap(f"Warning: {text}", 80, initial_indent="  ", subsequent_indent="    ")
+        return "\n".join(lines) + "\n"

@@ -3,8 +3,8 @@ r"""A calibration for the batches that a run visits.
 The seven-coefficient family cannot follow every batch of a kernel profile at once: on one GPU a KV token read beside a
 prefill chunk costs nearly twice what it costs in a batch of decodes alone, and a profile has far more of the former.
 A run spends its time in a small part of the profile. So: simulate the run's requests on the plain fit, weigh each
-measured batch by the time spent near it, fit again, and repeat. Nothing that the run measured is used but its
-arrivals, lengths and settings.
+measured batch by the time spent near it (a fifth of the weight stays spread over all), fit again, and repeat. Nothing
+that the run measured is used but its arrivals, lengths and settings.
 
 Near is in logarithms: a visited batch spreads the time spent in it over the closest measured ones, by
 exp(-d^2 / 2) with d^2 the sum of squared differences of log2 of (1 + prefill tokens, 1 + decodes, 1 + KV read,
@@ -33,7 +33,8 @@ from tileq_theory.errors import InputError, positive_int
 from tileq_theory.provenance import Provenance
 
 _NEAREST = 8
-_ELSEWHERE = 1e-4  # share of the mean weight that a batch keeps which no iteration came near
+# share of the mean weight that every batch keeps: with less, a handful of batches decides and a staircase is lost
+_ELSEWHERE = 0.2
 _VISITS = 2000
 
 
@@ -90,7 +91,7 @@ def visit_weights(profile: Profile, run: Run) -> Float[np.ndarray, "point"]:
     )
     weights = _spread(visited, measured, s["duration_ps"][order].astype(float))
     mean = float(weights.mean())
-    return np.asarray(weights / mean + _ELSEWHERE)
+    return np.asarray((1 - _ELSEWHERE) * weights / mean + _ELSEWHERE)
 
 
 def _place(*amounts: Float[np.ndarray, "row"]) -> Float[np.ndarray, "row 4"]:

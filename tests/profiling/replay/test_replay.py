@@ -99,7 +99,9 @@ def test_what_cannot_be_replayed_is_refused() -> None:
         replay(MeasuredRun("a log", "log", series=run.series), TIME, config=CONFIG)
     with pytest.raises(InputError, match="2 engines"):
         replay(replace(run, series=run.series * 2), TIME, config=CONFIG)
-    with pytest.raises(InputError, match="does not state max_num_batched_tokens, max_num_seqs, kv_capacity_tokens"):
+    with pytest.raises(
+        InputError, match="does not state its engine's token_budget, max_num_seqs, kv_tokens; give them"
+    ):
         replay(run, TIME)
     c = replay(run, TIME, config=CONFIG)
     with pytest.raises(InputError, match="did you mean ttft_s mean"):
@@ -112,6 +114,7 @@ def test_requests_that_the_replay_rejects_are_told() -> None:
     c = replay(recorded(), TIME, config=CONFIG.with_(max_model_tokens=600))
     assert c.run.rejected > 0
     assert any("longer than max_model_tokens" in text for text in c.warnings)
+    assert "Warning: the replay finished" in c.text() and max(map(len, c.text().splitlines())) <= 80
 
 
 def test_settings_and_scheduler_are_those_that_the_run_states() -> None:
@@ -124,6 +127,10 @@ def test_settings_and_scheduler_are_those_that_the_run_states() -> None:
         4096,
         5000,
     )
+    own_budget = settings_of(run, token_budget=64)
+    assert (own_budget.token_budget, own_budget.max_num_seqs) == (64, 32)
+    with pytest.raises(InputError, match="max_num_seqs is 0"):
+        settings_of(run, max_num_seqs=0)
     for version, own in (("0.19.0", True), ("0.20.1", True), ("1.0", True), ("0.18.2", False), ("0.9.1", False)):
         told = replace(run, conditions=Conditions(libraries={"vllm": version}))
         assert (vllm_policy(told).admission is admit_known_sequence) is own, version
@@ -176,7 +183,8 @@ def test_a_focused_fit_finds_the_price_of_the_batches_that_the_run_forms() -> No
 def test_weights_lie_where_the_time_is_spent() -> None:
     profile, run = two_prices(), decoding()
     weights = visit_weights(profile, replay(run, TIME, config=CONFIG).run)
-    assert weights.min() > 0 and weights.mean() == pytest.approx(1, abs=1e-3)
+    assert weights.mean() == pytest.approx(1) and weights.min() >= 0.2
+    weights = weights - 0.2  # what every batch keeps
     decode = profile.phase == "decode"
     assert weights[decode].sum() > 0.8 * weights.sum()
     full = decode & (profile.sequences >= 8) & (profile.kv_tokens >= 2048)
