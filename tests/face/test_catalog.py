@@ -37,15 +37,10 @@ def test_what_is_listed_can_be_named() -> None:
     for row in tq.catalog("closed-forms").rows:
         assert tq.closed_form(row["name"]).name == row["name"]
     for row in tq.catalog("policies").rows:
-<<<<<<< HEAD
-        if row["bound"] is not None:
-            assert callable(getattr(tq, row["bound"].removeprefix("tq.")))
-=======
         bound = row["bound"]  # not every policy has a program over the batches that it forms
         assert bound is None or callable(getattr(tq, bound.removeprefix("tq.")))
     for row in tq.catalog("calibrations").rows:
         assert tq.named_calibration(row["name"]).name == row["name"]
->>>>>>> calib2
 
 
 def test_an_unknown_list_is_named_with_its_neighbours() -> None:
