@@ -106,7 +106,7 @@ class Region:
             "inside": self.theory.contains(self.at),
             "utilisation": self.theory.load(self.at),
             "headroom": headroom if math.isfinite(headroom) else None,
-            "distance_per_s": self.theory.distance(self.at) if self.theory.complete else None,
+            "distance_per_s": self.theory.distance(self.at),
         }
 
     def plot(self, path: str | PathLike[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -217,8 +218,34 @@ def test_many_classes_are_decided_by_the_program() -> None:
     tokens = np.array([17.0 * i for i in range(1, 15)])
     rates = np.linspace(1, 2, 14)
     assert region.load(rates) == pytest.approx(rates @ tokens * 0.041 / 64, rel=1e-6)
-    with pytest.raises(InputError, match="headroom"):
-        region.distance(rates)
+    # one facet, sum of tokens: the plane's distance, inside and outside
+    plane = 64 / 0.041 - tokens @ rates
+    assert region.distance(rates) == pytest.approx(plane / np.linalg.norm(tokens), rel=1e-6)
+    assert region.distance(rates * 50) == pytest.approx(-_outside(rates * 50, tokens, 64 / 0.041), rel=1e-5)
+
+
+def _outside(point: np.ndarray, tokens: np.ndarray, most: float) -> float:
+    """Distance to {x >= 0, tokens x <= most} by bisection on the multiplier: x = (point - nu tokens)^+."""
+    low, high = 0.0, float((point / tokens).max())
+    for _ in range(200):
+        nu = (low + high) / 2
+        low, high = (nu, high) if tokens @ np.maximum(point - nu * tokens, 0) > most else (low, nu)
+    return float(np.linalg.norm(point - np.maximum(point - high * tokens, 0)))
+
+
+def test_distance_without_the_list_of_facets_is_that_with_it() -> None:
+    """The facets found near a point are enough: a region of few classes, once complete and once told it is not."""
+    classes = [fixed(10, 200), fixed(600, 5), fixed(90, 90)]
+    limits = Limits(max_batch_tokens=64, kv_tokens=2000, max_num_seqs=9)
+    region = stability_region(IterationTime.constant(0.02), classes, limits)
+    sketch = replace(region, complete=False, facets=region.facets[:1])
+    assert len(region.facets) > 1
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        ray = rng.dirichlet([1, 1, 1])
+        for load in (0.3, 0.9, 1.7):
+            point = ray * region.headroom(ray) * load
+            assert sketch.distance(point) == pytest.approx(region.distance(point), rel=1e-5)
 
 
 @pytest.mark.parametrize("bad", [[1.0], [1.0, -1.0], [float("nan"), 1.0], [float("inf"), 1.0]])

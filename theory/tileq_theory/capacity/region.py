@@ -25,6 +25,7 @@ from jaxtyping import Float
 
 from tileq_theory.capacity.answer import Binding, Capacity
 from tileq_theory.capacity.limits import Limits
+from tileq_theory.capacity.nearby import nearby_prices, projection
 from tileq_theory.capacity.solve import capacity
 from tileq_theory.demand import Demand
 from tileq_theory.errors import InputError, SolveError
@@ -113,17 +114,20 @@ class StabilityRegion:
     def distance(self, rates: Sequence[float] | np.ndarray) -> float:
         """Return the Euclidean distance to the boundary facets: positive inside, negative outside, requests per second.
 
-        Inside it is the smallest distance to a facet's plane; outside the distance to the region (a projection).
+        Inside it is the smallest distance to a facet's plane; outside the distance to the region (a projection). Where
+        not all facets are listed, those near the point are looked for (`nearby`): outside that is exact, inside a facet
+        that no ray met could be nearer.
         """
-        if not self.complete:
-            raise InputError(
-                f"the distance needs all facets, known for up to {_MOST_CLASSES} classes; use `headroom` instead"
-            )
         point, prices = self._point(rates), self.prices()
+        if not self.complete:
+            prices = nearby_prices(point, prices, self._price_along)
         slack = (1.0 - prices @ point) / np.linalg.norm(prices, axis=1)
         if slack.min() >= 0:
             return float(slack.min())
-        return -_projection_distance(point, prices)
+        return -float(np.linalg.norm(point - projection(point, prices)))
+
+    def _price_along(self, direction: Float[np.ndarray, "class"]) -> Float[np.ndarray, "class"]:
+        return _shoot(self.time, self.demands, self.limits, direction)[1].price_s
 
     def _point(self, rates: Sequence[float] | np.ndarray) -> np.ndarray:
         point = np.asarray(rates, dtype=float)
@@ -294,16 +298,3 @@ def _sketch(
         _add(facets, facet)
         points.append(rate * direction)
     return facets, np.array(points)
-
-
-def _projection_distance(point: np.ndarray, prices: np.ndarray) -> float:
-    """Return the distance from an outside point to the region, by projection (a small quadratic program)."""
-    import cvxpy as cp
-
-    scale = float(point.max())
-    target = cp.Variable(len(point), nonneg=True)
-    problem = cp.Problem(cp.Minimize(cp.norm(target - point / scale)), [prices * scale @ target <= 1])
-    problem.solve(solver=cp.CLARABEL)
-    if problem.status != cp.OPTIMAL:
-        raise SolveError(f"the projection onto the region ended '{problem.status}'; check the rates")
-    return float(problem.value) * scale
