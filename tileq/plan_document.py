@@ -4,14 +4,13 @@ from __future__ import annotations
 
 __all__ = ["SCHEMA_VERSION", "budget_curve", "plan_document"]
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tileq.plain import plain
 from tileq.words import binding_sentence
-from tileq_theory.capacity.single import binding_of_single, single_level_iterations, single_level_rate
+from tileq_theory.capacity.single import binding_of_single
 from tileq_theory.demand import Demand
 
 if TYPE_CHECKING:
@@ -160,23 +159,14 @@ def budget_curve(plan: Plan) -> BudgetCurve:
 
 
 def _single_budgets(plan: Plan, tokens: list[int]) -> list[tuple[int, float, str]]:
-    """Return (budget, its rate, what binds it), each with the chunk that it leaves beside the decodes."""
-    bound = plan.tile.capacity
-    time, limits = bound.time, bound.limits
-    chunks = []
-    for n, demand in zip(tokens, _demands(plan, tokens), strict=True):
-        iterations = float(single_level_iterations(time, demand, limits, n)[0])
-        left = n - demand.decode_tokens / iterations if np.isfinite(iterations) else n
-        chunks.append(max(1, min(n, round(left))))
+    """Return (budget, its rate, what binds it), as the plan itself judged its budgets."""
+    from tileq_theory.capacity.budget import BudgetCurve, DemandByChunk
+
+    time, limits = plan.tile.capacity.time, plan.tile.capacity.limits
+    demands = DemandByChunk(plan.traffic.workload, limits.max_batch_tokens, plan.convention, "whole")
+    curve = BudgetCurve(time, demands, limits)
+    rates = curve.rates(np.array(tokens, dtype=np.int64))
     return [
-        (n, float(single_level_rate(time, demand, limits, n)[0]), binding_of_single(time, demand, limits, n))
-        for n, demand in zip(tokens, _demands(plan, chunks), strict=True)
+        (n, float(rate), binding_of_single(time, curve.demand(n), limits, n))
+        for n, rate in zip(tokens, rates, strict=True)
     ]
-
-
-def _demands(plan: Plan, chunks: list[int]) -> list[Demand]:
-    """Return the demand of one request at every chunk size; only memory and slots depend on it."""
-    sizes = np.array(chunks, dtype=np.int64)
-    moments = plan.traffic.workload.demand_by_chunk(sizes, convention=plan.convention)
-    pairs = zip(moments.memory_iterations, moments.slot_iterations, strict=True)
-    return [replace(plan.tile.capacity.demand, memory_iterations=float(g), slot_iterations=float(u)) for g, u in pairs]

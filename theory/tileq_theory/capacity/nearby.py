@@ -10,7 +10,7 @@ the distance returned is then too large.
 
 from __future__ import annotations
 
-__all__ = ["nearby_prices", "projection"]
+__all__ = ["nearby_prices", "projection", "same_prices"]
 
 from collections.abc import Callable
 
@@ -71,8 +71,12 @@ def projection(
 
 def _add(known: list[np.ndarray], price: np.ndarray) -> bool:
     """Append the facet unless it is known; return whether it was new."""
-    for row in known:
-        if (np.abs(row - price) <= _SAME * max(float(row.max()), float(price.max()))).all():
-            return False
+    if any(same_prices(row, price) for row in known):
+        return False
     known.append(price)
     return True
+
+
+def same_prices(one: Float[np.ndarray, "class"], other: Float[np.ndarray, "class"]) -> bool:
+    """Return whether two facets are one: their prices agree to 1e-7 of the largest."""
+    return bool((np.abs(one - other) <= _SAME * max(float(one.max()), float(other.max()))).all())

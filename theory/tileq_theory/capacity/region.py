@@ -25,7 +25,7 @@ from jaxtyping import Float
 
 from tileq_theory.capacity.answer import Binding, Capacity
 from tileq_theory.capacity.limits import Limits
-from tileq_theory.capacity.nearby import nearby_prices, projection
+from tileq_theory.capacity.nearby import nearby_prices, projection, same_prices
 from tileq_theory.capacity.solve import capacity
 from tileq_theory.demand import Demand
 from tileq_theory.errors import InputError, SolveError
@@ -244,10 +244,8 @@ def _tilted(
 
 def _add(facets: list[Facet], facet: Facet) -> bool:
     """Append a half-space unless it is known already; return whether it was new."""
-    for known in facets:
-        gap = np.abs(known.price_s - facet.price_s)
-        if (gap <= _SAME * np.maximum(known.price_s, facet.price_s).max()).all():
-            return False
+    if any(same_prices(known.price_s, facet.price_s) for known in facets):
+        return False
     facets.append(facet)
     return True
 

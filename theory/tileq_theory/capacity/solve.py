@@ -31,7 +31,6 @@ from __future__ import annotations
 __all__ = ["capacity"]
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 
@@ -242,5 +241,5 @@ def _answer(columns: _Columns, solution: Solution, proof: float | None) -> Capac
         demand=demand,
         limits=limits,
         coefficients=k,
-        solution=replace(solution),
+        solution=solution,
     )
