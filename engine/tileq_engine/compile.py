@@ -121,7 +121,7 @@ def _stripped(node: ast.FunctionDef) -> str:
         wrappers += ", no_cpython_wrapper=True"
     if not node.name.startswith(_HOOK_PREFIXES):
         wrappers += ", no_cfunc_wrapper=True"
-    return f"@njit(cache=True, nogil=True, error_model='numpy'{wrappers})\n" + ast.unparse(node)
+    return f"@njit(cache=True, nogil=True, error_model='numpy', _nrt=False{wrappers})\n" + ast.unparse(node)
 
 
 def _write_module(folder: Path, text: str) -> Path:
@@ -233,7 +233,7 @@ def bound_decision(decide: Any, hooks: tuple[Any, ...]) -> Any:
     def decision(R: Any, B: Any, S: Any, H: Any, O: Any, W: Any, P: Any, X: Any, now: Any) -> Any:  # noqa: E741
         return decide(R, B, S, H, O, W, P, X, now, decodes, order, mixing, admission, eviction)
 
-    return njit(nogil=True)(inspect.unwrap(decision))
+    return njit(nogil=True, _nrt=False)(inspect.unwrap(decision))
 
 
 def hook_for(kind: str, rule: str | Callable[..., Any], kernels: Kernels) -> Any:
