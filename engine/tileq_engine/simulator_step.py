@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["account", "announce", "set_deadline", "stop_reason"]
+__all__ = ["account", "announce", "deadline_lead", "set_deadline", "stop_reason"]
 
 from typing import Any
 
@@ -60,30 +60,39 @@ def account(S: Records, duration: int) -> None:
         s.peak_blocks = used
 
 
-def set_deadline(S: Records, b: Any) -> None:
-    """Set the last schedulable time of slot `b`: completion + TBT limit - floor(Theta * mean batch time so far).
+def deadline_lead(S: Records) -> Any:
+    """Return floor(Theta * mean batch time so far): how long before its limit a token is last schedulable.
 
     Theta (in thousandths) is `theta_hi` where at least `kv_high` thousandths of the KV cache are used and `theta_lo`
-    below, evaluated as the token completes, before the blocks of requests that end with this batch are freed
-    (SLAI, arXiv 2508.01002). A rule that only rotates (`deadline` 2) stands its residents by their last token.
+    below, evaluated as the tokens complete, before the blocks of requests that end with this batch are freed
+    (SLAI, arXiv 2508.01002). It is the same for every token of a batch.
+    """
+    s = S[0]
+    if s.deadline != 1:
+        return 0
+    theta = s.theta_lo
+    if 1000 * (s.total_blocks - s.free) >= s.kv_high * s.total_blocks:
+        theta = s.theta_hi
+    if s.mean_kind == 1:
+        return int(theta * s.ewma / 1000.0)
+    whole = s.sum_dur // s.iters
+    rest = s.sum_dur - whole * s.iters
+    return (theta * whole + (theta * rest) // s.iters) // 1000
+
+
+def set_deadline(S: Records, b: Any, lead: int) -> None:
+    """Set the last schedulable time of slot `b`: completion + TBT limit - `lead`.
+
+    A rule that only rotates (`deadline` 2) stands its residents by their last token.
     """
     s = S[0]
     b.sorted = 3  # it is to be placed anew
     if s.deadline == 2:
         b.lst = s.now
-        return
-    if b.limit == 0:
+    elif b.limit == 0:
         b.lst = _FAR
-        return
-    theta = s.theta_lo
-    if 1000 * (s.total_blocks - s.free) >= s.kv_high * s.total_blocks:
-        theta = s.theta_hi
-    if s.mean_kind == 1:
-        b.lst = s.now + b.limit - int(theta * s.ewma / 1000.0)
     else:
-        whole = s.sum_dur // s.iters
-        rest = s.sum_dur - whole * s.iters
-        b.lst = s.now + b.limit - (theta * whole + (theta * rest) // s.iters) // 1000
+        b.lst = s.now + b.limit - lead
 
 
 def stop_reason(S: Records) -> Any:
