@@ -148,11 +148,14 @@ def collect(
     config: EngineConfig,
     time: IterationTime,
     mode: str,
+    columns: list[np.ndarray] | None = None,
 ) -> RawRun:
-    """Return the run that has ended in `state`."""
+    """Return the run that has ended in `state`; `columns` where its records are kept elsewhere."""
     pairs.flush(state)
     _write_back(state)
-    columns = state.columns(*_COLUMNS.values())
+    given: dict[str, Any] = dict(
+        zip(_COLUMNS, state.columns(*_COLUMNS.values()) if columns is None else columns, strict=True)
+    )
     return RawRun(
         requests=requests,
         policy=policy,
@@ -162,7 +165,7 @@ def collect(
         stop_reason=stop_reason,
         end_ps=state.scalar("now"),
         arrival_ps=requests.arrival_ps,
-        **dict(zip(_COLUMNS, columns, strict=True)),
+        **given,
         gaps=_gaps(state, pairs, requests.group_names or ("class 0",)),
         samples=IterationSamples(state.scalar("stride"), *_columns(state.SA, state.scalar("nsamples"), SAMPLE_FIELDS)),
         trace=Trace(*_columns(state.TR, state.scalar("ntrace"), TRACE_FIELDS)),

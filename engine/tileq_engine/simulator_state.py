@@ -104,10 +104,12 @@ def make_state(
     compiled: bool,
     macro: bool,
     capacity: int | None = None,
+    records: bool = True,
 ) -> State:
     """Return the arrays at time 0. `config` holds the policy's own budget and slots already.
 
-    `capacity` is the number of request records when more than `requests` are to be added later.
+    `capacity` is the number of request records when more than `requests` are to be added later; without `records`
+    there are none.
     """
     prepared = policy.prepare(policy, requests, time, config) if policy.prepare else None
     if prepared is not None:
@@ -120,10 +122,10 @@ def make_state(
     tenants = _tenant_integers(requests, prepared.scalars if prepared else {})
     integers = [*(prepared.integers if prepared else ()), *tenants]
     state = State(
-        R=_request_records(requests, n, compiled),
+        R=_request_records(requests, n, compiled) if records else make_records(REQUEST_FIELDS, 0, compiled),
         B=make_records(SLOT_FIELDS, slots, compiled),
         S=S,
-        H=_integers(max(n, 1), compiled),
+        H=_integers(max(n, 1) if records else 1, compiled),
         O=np.arange(slots, dtype=np.int64) if compiled else list(range(slots)),
         W=_integers(2 * slots + MOST_SEGMENTS, compiled),
         P=np.array([*integers, 0], dtype=np.int64) if compiled else [*integers, 0],

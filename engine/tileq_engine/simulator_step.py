@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-__all__ = ["account", "announce", "deadline_lead", "set_deadline", "stop_reason"]
+__all__ = ["account", "announce", "deadline_lead", "set_deadline", "stop_reason", "turned_away"]
 
 from typing import Any
 
-from tileq_engine.batch import blocks_for
 from tileq_engine.records import Records
 from tileq_engine.simulator_record import advance
 
 _TIME, _BACKLOG, _ITERATIONS = 2, 3, 4
 _FAR = 1 << 62
+
+
+def turned_away(S: Records, prompt: int, output: int) -> Any:
+    """Return the reason for which a request that arrives now is rejected (`records.REASONS`), 0 when it is not."""
+    s = S[0]
+    if s.model_limit > 0 and prompt + output > s.model_limit:
+        return 1
+    if prompt + output - s.emit > s.total_blocks * s.block:
+        return 2
+    if s.whole == 1 and prompt > s.prompt_limit:
+        return 3
+    if s.queue_limit > 0 and s.nsys >= s.queue_limit:
+        return 4
+    return 0
 
 
 def announce(R: Records, S: Records, upto: int) -> None:
@@ -21,15 +34,7 @@ def announce(R: Records, S: Records, upto: int) -> None:
         r = R[s.next]
         s.next += 1
         advance(S, r.arrival)
-        reason = 0
-        if s.model_limit > 0 and r.prompt + r.output > s.model_limit:
-            reason = 1
-        elif blocks_for(r.prompt + r.output - s.emit, s.block) > s.total_blocks:
-            reason = 2
-        elif s.whole == 1 and r.prompt > s.prompt_limit:
-            reason = 3
-        elif s.queue_limit > 0 and s.nsys >= s.queue_limit:
-            reason = 4
+        reason = turned_away(S, r.prompt, r.output)
         if reason > 0:
             r.status = 4
             r.reason = reason

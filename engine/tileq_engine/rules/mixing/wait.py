@@ -79,9 +79,8 @@ def mix_wait(
             continue
         for j in range(n):
             b = B[W[j]]
-            if b.phase == _DECODE and b.dec == 0 and R[b.id].cls == kind:
-                if not take_ready(b, s):
-                    secure_decode(R, B, S, H, O, P, W[j], order, victim)
+            if b.phase == _DECODE and b.dec == 0 and R[b.id].cls == kind and not take_ready(b, s):
+                secure_decode(R, B, S, H, O, P, W[j], order, victim)
         take_prompts(R, B, S, H, O, P, kind, P[kind], admit)
 
 
