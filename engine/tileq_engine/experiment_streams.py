@@ -77,4 +77,5 @@ def crn_requests(workload: Any, count: int, streams: Streams, rate_per_s: float 
         prompt_tokens=drawn.prompt_tokens,
         output_tokens=drawn.output_tokens,
         class_index=drawn.class_index,
+        tenant=drawn.class_index,
     )

@@ -74,9 +74,11 @@ def _levels_of(plan: Any) -> list[list[float]]:
 
 def _checked(levels: Sequence[Sequence[float]]) -> list[Level]:
     out: list[Level] = []
+    if isinstance(levels, str) or not hasattr(levels, "__iter__"):
+        raise InputError(f"levels are {levels!r}; expected a list of (tokens, prefill, decode, share)")
     for place, level in enumerate(levels):
-        if len(level) != 4:
-            raise InputError(f"level {place} is {tuple(level)!r}; expected (tokens, prefill, decode, share)")
+        if isinstance(level, str) or not hasattr(level, "__len__") or len(level) != 4:
+            raise InputError(f"level {place} is {level!r}; expected (tokens, prefill, decode, share)")
         tokens = positive_int(f"tokens of level {place}", level[0])
         prefill = int(nonnegative(f"prefill tokens of level {place}", level[1]))
         decode = int(nonnegative(f"decode tokens of level {place}", level[2]))
