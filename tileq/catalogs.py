@@ -97,17 +97,23 @@ def _policies() -> list[Row]:
     rows = []
     for name in policy_names():
         text = policy_doc(name)
-        settings = [p for p in inspect.signature(policy_maker(name)).parameters if p not in _ENGINE_SETTINGS]
+        known = inspect.signature(inspect.unwrap(policy_maker(name))).parameters
+        defaults = {n: p.default for n, p in known.items() if n not in _ENGINE_SETTINGS}
         rows.append(
             {
                 "name": name,
                 "summary": text.split("\n")[0].rstrip("."),
-                "settings": settings,
+                "settings": [f"{n}={_written(value)}" for n, value in defaults.items()],
+                "defaults": defaults,
                 "bound": _BOUNDS.get(name),
                 "about": " ".join(text.split()),
             }
         )
     return rows
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 _ENGINE_SETTINGS = ("token_budget", "max_num_seqs")

@@ -110,7 +110,9 @@ class EngineConfig:
             if getattr(self, name) is not None:
                 to_ps(name, getattr(self, name))
         if self.gap_to_s is not None and self.gap_to_s < self.gap_from_s:
-            raise InputError(f"gap_to_s is {self.gap_to_s!r}, before gap_from_s {self.gap_from_s!r}; no gap would count")
+            raise InputError(
+                f"gap_to_s is {self.gap_to_s!r}, before gap_from_s {self.gap_from_s!r}; no gap would count"
+            )
 
     @property
     def kv_blocks(self) -> int:

@@ -128,9 +128,7 @@ class Policy:
             "name": self.name,
             "rules": named,
             "params": _plain(self.params),
-            "settings": _plain(
-                {"token_budget": self.token_budget, "max_num_seqs": self.max_num_seqs, **self.scalars}
-            ),
+            "settings": _plain({"token_budget": self.token_budget, "max_num_seqs": self.max_num_seqs, **self.scalars}),
             "prepared_by": _plain(self.prepare),
         }
 

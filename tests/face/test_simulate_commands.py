@@ -11,7 +11,8 @@ import pytest
 
 import tileq as tq
 from tileq.cli.run import run
-from tileq.experiments import parse_policy, parse_rates
+from tileq.experiments import parse_rates
+from tileq.policy_text import parse_policy
 from tileq_theory.errors import InputError
 
 Capture = pytest.CaptureFixture[str]

@@ -72,7 +72,7 @@ def _levels_of(plan: Any) -> list[list[float]]:
     ]
 
 
-def _checked(levels: Sequence[Sequence[float]]) -> list[Level]:
+def _checked(levels: Any) -> list[Level]:
     out: list[Level] = []
     if isinstance(levels, str) or not hasattr(levels, "__iter__"):
         raise InputError(f"levels are {levels!r}; expected a list of (tokens, prefill, decode, share)")
