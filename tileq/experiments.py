@@ -124,6 +124,11 @@ def make_experiment(
         raise InputError(f"paying is {paying!r}; expected a share in [0, 1]")
     memory = plan.setting.kv_tokens if kv_tokens is None else positive_int("kv_tokens", kv_tokens)
     budget = plan.token_budget if token_budget is None else positive_int("token_budget", token_budget)
+    if max_num_seqs is not None and positive_int("max_num_seqs", max_num_seqs) > budget:
+        raise InputError(
+            f"max_num_seqs is {max_num_seqs} and the token budget {budget}; engines ask for a token a resident: lower "
+            "max_num_seqs or raise token_budget"
+        )
     config = EngineConfig(
         token_budget=budget,
         # the plan's own number, or what a smaller budget leaves of it: engines ask for a token a resident

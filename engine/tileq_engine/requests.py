@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ClockError", "Requests"]
+__all__ = ["ClockError", "Requests", "check_span"]
 
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -215,6 +215,7 @@ class Requests:
         if rate is not None:
             workload = workload.with_rate(positive("rate", rate))
         drawn = workload.sample(np.random.default_rng(seed), count)
+        check_span(drawn.arrival_s, count, rate)
         limits = np.array([c.tbt_s or 0.0 for c in workload.classes])
         return cls.from_arrays(
             arrival_s=drawn.arrival_s,
@@ -223,6 +224,17 @@ class Requests:
             class_index=drawn.class_index,
             tenant=drawn.class_index,
             tbt_limit_s=limits[np.asarray(drawn.class_index)],
+        )
+
+
+def check_span(arrival_s: Any, count: int, rate_per_s: float | None) -> None:
+    """Raise `ClockError` where drawn arrivals end beyond the clock, which the rate is to blame for."""
+    last = float(np.max(arrival_s, initial=0.0))
+    if not last <= _LATEST_S:
+        asked = "their own rate" if rate_per_s is None else f"{rate_per_s:g} requests/s"
+        raise ClockError(
+            f"{count} requests at {asked} arrive until {last:.3g} s, and the clock ends at {_LATEST_S:g} s; raise the "
+            "rate or simulate fewer requests"
         )
 
 

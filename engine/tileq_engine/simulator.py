@@ -22,7 +22,7 @@ from tileq_theory.iteration_time import IterationTime
 
 Mode = Literal["compiled", "stepped", "python"]
 _FLUSH, _ERROR = STOPS.index("flush"), STOPS.index("error")
-_SLICE = 4_000_000  # iterations between two looks at progress and interrupts
+_SLICE = 500_000  # iterations between two looks at progress and interrupts: about a second
 _TRIAL = 8  # requests on which a user's own rule is tried uncompiled first, for a readable error
 
 
