@@ -126,8 +126,8 @@ def make_experiment(
     budget = plan.token_budget if token_budget is None else positive_int("token_budget", token_budget)
     if max_num_seqs is not None and positive_int("max_num_seqs", max_num_seqs) > budget:
         raise InputError(
-            f"max_num_seqs is {max_num_seqs} and the token budget {budget}; engines ask for a token a resident: lower "
-            "max_num_seqs or raise token_budget"
+            f"token_budget is {budget} and max_num_seqs {max_num_seqs}; engines ask for a token a resident: raise "
+            "token_budget or lower max_num_seqs"
         )
     config = EngineConfig(
         token_budget=budget,

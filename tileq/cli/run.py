@@ -36,7 +36,7 @@ def _open_streams() -> None:
     """Give a process that was started with a closed output (`2>&-`) one that swallows what is written."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _dispatch(arguments: list[str]) -> int:

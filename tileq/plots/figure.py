@@ -43,6 +43,8 @@ def binds(constraint: str) -> str:
 
 def check(path: Path) -> Path:
     """Return `path` if a figure can be written to it, else raise `InputError`; done before any long work."""
+    if path.is_dir():
+        raise InputError(f"plot {path} is a folder; expected the name of a file to write")
     if path.suffix.lower() not in FORMATS:
         ending = repr(path.suffix) if path.suffix else "nothing known"
         raise InputError(f"plot {path} ends in {ending}; expected {', '.join(FORMATS)}")
