@@ -103,8 +103,8 @@ def _policies() -> list[Row]:
             {
                 "name": name,
                 "summary": text.split("\n")[0].rstrip("."),
-                "settings": [f"{n}={_written(value)}" for n, value in defaults.items()],
-                "defaults": defaults,
+                "settings": list(defaults),
+                "defaults": [f"{n}={_written(value)}" for n, value in defaults.items()],
                 "bound": _BOUNDS.get(name),
                 "about": " ".join(text.split()),
             }
@@ -171,7 +171,7 @@ KINDS: dict[str, tuple[str, Callable[[], list[Row]], tuple[str, ...]]] = {
     "models": ("tileq plan --model NAME", _models, ("name", "layers", "params_b", "active_params_b", "experts")),
     "workloads": ("tileq plan --workload NAME", _workloads, ("name", "prompt_mean", "output_mean", "title")),
     "traces": ("tileq plan --trace FILE", _traces, ("name", "summary")),
-    "policies": ("tileq simulate --policy NAME[:SETTING=VALUE:...]", _policies, ("name", "summary", "settings")),
+    "policies": ("tileq simulate --policy NAME[:SETTING=VALUE:...]", _policies, ("name", "summary", "defaults")),
     "closed-forms": ("tq.closed_form(NAME)", _closed_forms, ("name", "title")),
     "calibrations": (
         "tileq plan --calibration NAME",

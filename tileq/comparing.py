@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["PolicyComparison", "compare"]
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,7 +110,13 @@ def compare(
         progress=progress,
         folder=kept,
     )
-    return PolicyComparison(experiment, found)
+    return PolicyComparison(experiment, _bounded(found, experiment.capacity_per_s))
+
+
+def _bounded(found: Comparison, bound_per_s: float) -> Comparison:
+    """Return the comparison with each capacity's interval cut at lambda*, which no policy exceeds."""
+    cut = {key: replace(c, interval=c.interval.within(0.0, bound_per_s)) for key, c in found.capacity.items()}
+    return replace(found, capacity=cut)
 
 
 def _rates(experiment: Experiment, rates: Sequence[float] | str | None) -> tuple[float, ...]:

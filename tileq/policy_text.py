@@ -69,16 +69,13 @@ def _value(key: str, text: str, default: Any) -> Any:
         return _TRUTHS[word]
     if word == "none" and not isinstance(default, str):
         return None
-    return _parts(text, default)
+    if "+" in text.strip("+") or text.endswith("+") or "/" in text:
+        return tuple(_item(part) for part in text.split("+") if part)
+    return _number(text)
 
 
-def _parts(text: str, default: Any) -> Any:
-    if "+" in text.strip("+") or text.endswith("+"):
-        return tuple(_parts(part, default) for part in text.split("+") if part)
-    if "/" in text:
-        return tuple(_number(part) for part in text.split("/"))
-    number = _number(text)
-    return (number,) if isinstance(default, tuple) else number
+def _item(text: str) -> Any:
+    return tuple(_number(part) for part in text.split("/")) if "/" in text else _number(text)
 
 
 def _number(text: str) -> Any:

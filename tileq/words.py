@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["binding_sentence", "lever", "number", "percent", "seconds"]
+__all__ = ["binding_sentence", "counted", "lever", "number", "percent", "seconds"]
 
 import math
 from collections.abc import Mapping
@@ -77,6 +77,17 @@ def percent(share: float | None) -> str:
     if share is None:
         return "-"
     return f"{number(100 * share, 3 if abs(share) >= 0.1 else 2)}%"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "row"), counted(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def lever(name: str) -> str:

@@ -74,12 +74,12 @@ def test_truth_values_and_numbers_are_not_each_other(name: str, unchecked: None)
 
 
 def test_a_number_is_a_list_of_one(unchecked: None) -> None:
-    assert policy("wait", thresholds=4).params["thresholds"] == (4,)  # type: ignore[arg-type]
-    assert policy("nested_wait", boundaries=8).params["boundaries"] == [8]  # type: ignore[arg-type]
+    assert policy("wait", thresholds=4).params["thresholds"] == (4,)
+    assert policy("nested_wait", boundaries=8).params["boundaries"] == [8]
     with pytest.raises(InputError, match=r"levels are 384; expected a list"):
-        policy("rad_general", levels=384)  # type: ignore[arg-type]
+        policy("rad_general", levels=384)
     with pytest.raises(InputError, match=r"level 0 is 384; expected \(tokens"):
-        policy("rad_general", levels=[384])  # type: ignore[list-item]
+        policy("rad_general", levels=[384])
 
 
 @pytest.mark.parametrize("check", [finite, positive_int, nonnegative_int])
@@ -92,7 +92,7 @@ def test_what_is_no_number(check: Any, value: Any, unchecked: None) -> None:
 def test_what_is_no_truth_value() -> None:
     assert boolean("on", np.True_) is True and boolean("on", False) is False
     for value in (1, 0, "true", None, np.int64(1)):
-        with pytest.raises(InputError, match="on is .*; expected true or false"):
+        with pytest.raises(InputError, match=r"on is .*; expected true or false"):
             boolean("on", value)
 
 

@@ -77,9 +77,7 @@ def test_compiled_and_uncompiled_agree(seed: int, name: str, quota: int) -> None
 
 def test_a_tenant_at_its_quota_is_passed_over() -> None:
     """Ten requests of one tenant stand before one of another: the other does not wait for them."""
-    asked = Requests.from_arrays(
-        arrival_ps=np.arange(11), prompt_tokens=8, output_tokens=50, tenant=[*[0] * 10, 1]
-    )
+    asked = Requests.from_arrays(arrival_ps=np.arange(11), prompt_tokens=8, output_tokens=50, tenant=[*[0] * 10, 1])
     config = EngineConfig(token_budget=64, max_num_seqs=4)
     without = simulate(asked, "sarathi", TIME, config)
     fair = simulate(asked, policy("sarathi", tenant_quota=2), TIME, config)

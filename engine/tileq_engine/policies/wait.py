@@ -22,7 +22,7 @@ _RESTART = 2
 
 
 def wait(
-    *, thresholds: Sequence[int] | None = None, token_budget: int | None = None, max_num_seqs: int | None = None
+    *, thresholds: int | Sequence[int] | None = None, token_budget: int | None = None, max_num_seqs: int | None = None
 ) -> Policy:
     """WAIT: waiting for accumulated inference threshold (Ao, Luo, Simchi-Levi, Wang, arXiv 2504.11320).
 
@@ -51,8 +51,8 @@ def wait(
 
 def nested_wait(
     *,
-    boundaries: Sequence[int] | None = None,
-    thresholds: Sequence[int] | None = None,
+    boundaries: int | Sequence[int] | None = None,
+    thresholds: int | Sequence[int] | None = None,
     token_budget: int | None = None,
     max_num_seqs: int | None = None,
 ) -> Policy:
