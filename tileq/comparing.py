@@ -74,7 +74,7 @@ def compare(
         Requests per second: numbers, "0.5,1,2" or "first:last:step"; None: .5, .7, .8, .9 and 1.0 of lambda*.
     slo_ttft, slo_tbt
         Limits on the median TTFT and the p99 TBT, seconds. With either, each policy's capacity under them is
-        searched, up to lambda*: no policy is stable beyond it.
+        searched among the rates at which it is not found unstable, up to lambda*: no policy is stable beyond it.
     capacity
         Search each policy's stable capacity as well.
     question
@@ -126,7 +126,7 @@ def _rates(experiment: Experiment, rates: Sequence[float] | str | None) -> tuple
 
 
 def _criterion(ttft_s: float | None, tbt_s: float | None, capacity: bool, bound_per_s: float) -> Criterion | None:
-    from tileq.sustainable import UpTo
+    from tileq.sustainable import NotUnstable, UpTo
     from tileq_engine.capacity_search_criteria import Stable, Within, all_of
 
     parts: list[Criterion] = []
@@ -136,4 +136,4 @@ def _criterion(ttft_s: float | None, tbt_s: float | None, capacity: bool, bound_
         parts.append(Within("tbt_s.p99", positive("slo_tbt", tbt_s)))
     if capacity:
         parts.append(Stable())
-    return all_of(*parts, UpTo(bound_per_s)) if parts else None
+    return all_of(*parts, NotUnstable(), UpTo(bound_per_s)) if parts else None
