@@ -46,7 +46,7 @@ class PolicyComparison:
 
 def compare(
     policies: Sequence[str | Policy] | Mapping[str, str | Policy] | str = ("sarathi", "slai", "rad"),
-    rates: Sequence[float] | str | None = None,
+    rates: Sequence[float] | float | str | None = None,
     *,
     slo_ttft: float | None = None,
     slo_tbt: float | None = None,
@@ -119,10 +119,12 @@ def _bounded(found: Comparison, bound_per_s: float) -> Comparison:
     return replace(found, capacity=cut)
 
 
-def _rates(experiment: Experiment, rates: Sequence[float] | str | None) -> tuple[float, ...]:
+def _rates(experiment: Experiment, rates: Sequence[float] | float | str | None) -> tuple[float, ...]:
     if rates is None:
         return tuple(share * experiment.capacity_per_s for share in (0.5, 0.7, 0.8, 0.9, 1.0))
-    return parse_rates(rates) if isinstance(rates, str) else tuple(positive("rate", rate) for rate in rates)
+    if isinstance(rates, str):
+        return parse_rates(rates)
+    return tuple(positive("rate", rate) for rate in (rates if hasattr(rates, "__iter__") else [rates]))
 
 
 def _criterion(ttft_s: float | None, tbt_s: float | None, capacity: bool, bound_per_s: float) -> Criterion | None:
