@@ -92,19 +92,24 @@ def simulate_single(
     time: IterationTime,
     config: EngineConfig,
     progress: Callable[[int, int], None] | None = None,
-) -> RawRun:
-    """Run what `is_single` has accepted; arguments and result as those of `simulate`."""
+) -> RawRun | None:
+    """Run what `is_single` has accepted; arguments and result as those of `simulate`.
+
+    None where the clock ends first: then the run is one for the loop after all.
+    """
     state = make_state(requests, policy, time, config, compiled=True, macro=True, records=False)
     n = len(requests)
     admit, finish = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     loop = entry_point("run_single")
-    loop(state.S, _whole(requests.arrival_ps), _whole(requests.prompt_tokens), state.SA, admit, finish)
+    ended = loop(state.S, _whole(requests.arrival_ps), _whole(requests.prompt_tokens), state.SA, admit, finish)
+    if ended < 0:
+        return None
     if progress is not None:
         progress(n, n)
-    once, ended = np.ones(n, dtype=np.int64), np.full(n, STATUS.index("finished"), dtype=np.int64)
+    once, status = np.ones(n, dtype=np.int64), np.full(n, STATUS.index("finished"), dtype=np.int64)
     preempted, recomputed, swapped, max_gap, over, reason = (np.zeros(n, dtype=np.int64) for _ in range(6))
     # the prefill's end, the first token and the last are one instant, and one array
-    columns = [admit, finish, finish, finish, once, preempted, recomputed, swapped, max_gap, over, ended, reason]
+    columns = [admit, finish, finish, finish, once, preempted, recomputed, swapped, max_gap, over, status, reason]
     return collect(state, Pairs(), "finished", requests, policy, config, time, "compiled", columns)
 
 

@@ -29,7 +29,9 @@ def single_sample(S: Records, SA: Any, start: int, duration: int, prompt: int) -
 
 
 def run_single(S: Records, A: Any, L: Any, SA: Any, admit: Any, finish: Any) -> Any:
-    """Serve requests that arrive at `A` with prompts `L` and one output token each; return the end of the last.
+    """Serve requests that arrive at `A` with prompts `L` and one output token each; return the end of the last, or -1.
+
+    -1 where the clock reaches the end of every run: the loop then knows what to do with those who are left.
 
     start = max(arrival, end of the request before), end = start + duration. The areas are summed request by request
     (time in system, wait, tokens times time in system), which is exact too. At an arrival more than `most` requests
@@ -68,6 +70,8 @@ def run_single(S: Records, A: Any, L: Any, SA: Any, admit: Any, finish: Any) -> 
         stay = wait + duration
         now += duration
         finish[i] = now
+        if now >= s.stop_time:
+            return -1
         longest = max(longest, prompt)
         tokens += prompt
         busy += duration
