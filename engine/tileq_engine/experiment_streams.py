@@ -18,6 +18,9 @@ import numpy as np
 from tileq_theory.errors import InputError, positive, positive_int
 
 
+_BLOCK = 4096
+
+
 @dataclass(frozen=True, slots=True)
 class Streams:
     """The random streams of one replication.
@@ -54,7 +57,10 @@ class Streams:
 
 
 def crn_requests(workload: Any, count: int, streams: Streams, rate_per_s: float | None = None) -> Any:
-    """Return `Requests` of a `Workload` at a rate from the streams "arrivals" and "lengths".
+    """Return `Requests` of a `Workload` at a rate from the streams "arrivals" and "lengths <block>".
+
+    Lengths and classes are drawn in blocks of 4096 requests with a stream each, so that a longer run has the first
+    requests of a shorter one whatever the order in which a law draws.
 
     Parameters
     ----------
@@ -71,10 +77,7 @@ def crn_requests(workload: Any, count: int, streams: Streams, rate_per_s: float 
     timed = workload if rate_per_s is None else workload.with_rate(positive("rate_per_s", rate_per_s))
     if timed.arrivals is None:
         raise InputError("the workload has no arrival rate; give rate_per_s")
-    drawn = workload.with_rate(1.0).sample(streams.rng("lengths"), count)
-    return Requests.from_arrays(
-        arrival_s=timed.arrivals.sample(streams.rng("arrivals"), count),
-        prompt_tokens=drawn.prompt_tokens,
-        output_tokens=drawn.output_tokens,
-        class_index=drawn.class_index,
-    )
+    untimed, names = workload.with_rate(1.0), ("prompt_tokens", "output_tokens", "class_index")
+    blocks = [untimed.sample(streams.rng(f"lengths {k}"), _BLOCK) for k in range(-(-count // _BLOCK))]
+    columns = {name: np.concatenate([getattr(b, name) for b in blocks])[:count] for name in names}
+    return Requests.from_arrays(arrival_s=timed.arrivals.sample(streams.rng("arrivals"), count), **columns)

@@ -152,7 +152,7 @@ class RunMetrics:
     """Everything measured of one run.
 
     `classes` and `tiers` hold the same metrics by name; `system` the queues, KV use, batches and costs; `intervals`
-    the 95 % confidence intervals from this one run (batch means and sectioning; replications are better).
+    the 95 % confidence intervals from this one run (batch means, inverted for quantiles; replications are better).
     """
 
     run: Run

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 __all__ = ["Policy", "PolicyError", "Prepared", "Rule"]
 
+import hashlib
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from types import CodeType
 from typing import Any, TypeAlias
 
 from tileq_engine.config import EngineConfig
@@ -98,13 +102,24 @@ class Policy:
 
     def describe(self) -> str:
         """Return one short line, e.g. 'sarathi(order=spf, token_budget=512)'."""
-        inside = ", ".join(f"{k}={v}" for k, v in self.params.items() if v is not None)
+        limits = {"token_budget": self.token_budget, "max_num_seqs": self.max_num_seqs}
+        inside = ", ".join(f"{k}={v}" for k, v in {**self.params, **limits}.items() if v is not None)
         return f"{self.name}({inside})" if inside else self.name
 
     def to_dict(self) -> dict[str, object]:
-        """Return name, rules and parameters as plain data."""
-        named = {k: (r if isinstance(r, str) else getattr(r, "__qualname__", repr(r))) for k, r in self.rules.items()}
-        return {"name": self.name, "rules": named, "params": {k: _plain(v) for k, v in self.params.items()}}
+        """Return everything that makes the policy decide as it does, as plain data: two policies differ if it does.
+
+        A rule of the user's own is known by its name and by a digest of its code.
+        """
+        return {
+            "name": self.name,
+            "rules": _plain(self.rules),
+            "params": _plain(self.params),
+            "scalars": _plain(self.scalars),
+            "prepare": _plain(self.prepare),
+            "token_budget": self.token_budget,
+            "max_num_seqs": self.max_num_seqs,
+        }
 
 
 def _plain(value: Any) -> object:
@@ -114,4 +129,32 @@ def _plain(value: Any) -> object:
         return [_plain(v) for v in value]
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, partial):
+        return {"of": _plain(value.func), "arguments": _plain(value.args), "options": _plain(value.keywords)}
+    if callable(value):
+        return _function(value)
     return str(value)
+
+
+def _function(function: Callable[..., Any]) -> str:
+    """Return the name of a function, with a digest of its code where it is not the library's."""
+    name = str(getattr(function, "__qualname__", type(function).__qualname__))
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None or str(getattr(function, "__module__", "")).startswith("tileq_"):
+        return name
+    cells = [_cell(cell) for cell in getattr(function, "__closure__", None) or ()]
+    told = repr((_code(code), getattr(function, "__defaults__", None), cells))
+    return f"{name} {hashlib.sha256(told.encode()).hexdigest()[:12]}"
+
+
+def _code(code: CodeType) -> tuple[object, ...]:
+    """Return what a function does, without where it stands in its file."""
+    constants = tuple(_code(c) if isinstance(c, CodeType) else c for c in code.co_consts)
+    return (code.co_code.hex(), constants, code.co_names, code.co_varnames)
+
+
+def _cell(cell: Any) -> object:
+    try:
+        return _plain(cell.cell_contents)
+    except ValueError:  # not filled yet
+        return None

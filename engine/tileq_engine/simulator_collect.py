@@ -119,7 +119,7 @@ def _integrals(state: State) -> dict[str, int]:
     return {
         "in_system_ps": (state.scalar("area_n_hi") << shift) + state.scalar("area_n_lo"),
         "waiting_ps": (state.scalar("area_w_hi") << shift) + state.scalar("area_w_lo"),
-        "work_token_ps": (state.scalar("area_k_hi") << shift) + state.scalar("area_k_lo"),
+        "work_token_ps": sum(state.scalar(f"area_k_{digit}") << (31 * digit) for digit in range(3)),
         "busy_ps": state.scalar("sum_dur"),
     }
 

@@ -83,7 +83,9 @@ def set_deadline(S: Records, b: Any) -> None:
     else:
         whole = s.sum_dur // s.iters
         rest = s.sum_dur - whole * s.iters
-        b.lst = s.now + b.limit - (theta * whole + (theta * rest) // s.iters) // 1000
+        thousands = whole // 1000  # theta * whole may not fit
+        parts = theta * (whole - 1000 * thousands) + (theta * rest) // s.iters
+        b.lst = s.now + b.limit - theta * thousands - parts // 1000
 
 
 def stop_reason(S: Records) -> Any:

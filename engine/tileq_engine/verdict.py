@@ -57,6 +57,7 @@ from tileq_theory.errors import InputError, nonnegative
 GRID_POINTS = 65
 THRESHOLD_SHARE = 0.02
 LEAST_ARRIVALS = 50
+LEAST_STAYS = 5
 _BANDWIDTH = 0.25
 _UNIT_ROOT_TAU = -4.11
 # Kiefer and Vogelsang 2005, table 1, Bartlett kernel: critical value of the t statistic as a cubic in bandwidth/points
@@ -163,6 +164,7 @@ def stability_verdict(
     threshold_share: float = THRESHOLD_SHARE,
     level: float = 0.95,
     stopped_by_backlog: bool = False,
+    stay_s: float = 0.0,
 ) -> StabilityVerdict:
     """Judge the path of the work in system over the second half of a run.
 
@@ -177,6 +179,9 @@ def stability_verdict(
     stopped_by_backlog
         True when the run ended because its backlog hit the bound given for it: "unstable", or "undecided" where the
         slope's interval is wholly below the threshold.
+    stay_s
+        How long a request stays when the system is nearly empty, seconds. A path of less than `LEAST_STAYS` of them
+        shows how the system fills and not whether it is stable: "undecided".
     """
     threshold = nonnegative("threshold_share", threshold_share) * nonnegative(
         "arriving_work_per_s", arriving_work_per_s
@@ -192,6 +197,13 @@ def stability_verdict(
         if verdict == "undecided":
             return StabilityVerdict("unstable", interval, threshold, bound)
         return StabilityVerdict("undecided", interval, threshold, f"{bound}, yet the work in system hardly grows")
+    span_s = step_s * (np.asarray(path).size - 1)
+    if span_s < LEAST_STAYS * stay_s and not stopped_by_backlog:
+        reason = (
+            f"the second half of the run lasts {span_s:.4g} s and a request stays {stay_s:.4g} s even in a nearly empty "
+            f"system: this is how it fills; a verdict needs {LEAST_STAYS} stays"
+        )
+        return StabilityVerdict("undecided", interval, threshold, reason)
     if arrivals < LEAST_ARRIVALS and not stopped_by_backlog:
         reason = f"{arrivals} arrivals in the second half of the run; a verdict needs {LEAST_ARRIVALS}"
         return StabilityVerdict("undecided", interval, threshold, reason)

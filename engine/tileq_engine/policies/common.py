@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ORDERS", "both", "checked_common", "order_named", "predicting", "require_budget"]
+__all__ = ["ORDERS", "both", "checked_common", "order_named", "predicting", "predictor_params", "require_budget"]
 
 import functools
 from collections.abc import Mapping
@@ -52,6 +52,12 @@ def require_budget(policy: Policy, requests: Requests, time: IterationTime, conf
     return Prepared(requests)
 
 
+def predictor_params(predictor: str, sigma: float, quantile: float, seed: int) -> dict[str, Any]:
+    """Return the predictor's settings that matter, for tables and provenance."""
+    own = {"noise": {"sigma": sigma, "seed": seed}, "quantile": {"quantile": quantile}}
+    return {"predictor": predictor, **own.get(predictor, {})}
+
+
 def predicting(predictor: str, sigma: float, quantile: float, seed: int) -> Prepare:
     """Return a `prepare` that gives the requests the predictions of `predictor`."""
     if predictor not in PREDICTORS:
@@ -70,7 +76,7 @@ def _predicted(
     time: IterationTime,
     config: EngineConfig,
 ) -> Prepared:
-    guess = predict(requests, predictor, sigma=sigma, quantile=quantile, seed=seed)
+    guess = predict(requests, predictor, sigma=sigma, quantile=quantile, seed=(seed, config.policy_seed))
     return Prepared(requests.with_(predicted_output_tokens=guess))
 
 
