@@ -17,7 +17,6 @@ import numpy as np
 
 from tileq_theory.errors import InputError, positive, positive_int
 
-
 _BLOCK = 4096
 
 
@@ -60,7 +59,8 @@ def crn_requests(workload: Any, count: int, streams: Streams, rate_per_s: float 
     """Return `Requests` of a `Workload` at a rate from the streams "arrivals" and "lengths <block>".
 
     Lengths and classes are drawn in blocks of 4096 requests with a stream each, so that a longer run has the first
-    requests of a shorter one whatever the order in which a law draws.
+    requests of a shorter one whatever the order in which a law draws. A class's promised TBT becomes its requests'
+    limit.
 
     Parameters
     ----------
@@ -80,4 +80,9 @@ def crn_requests(workload: Any, count: int, streams: Streams, rate_per_s: float 
     untimed, names = workload.with_rate(1.0), ("prompt_tokens", "output_tokens", "class_index")
     blocks = [untimed.sample(streams.rng(f"lengths {k}"), _BLOCK) for k in range(-(-count // _BLOCK))]
     columns = {name: np.concatenate([getattr(b, name) for b in blocks])[:count] for name in names}
-    return Requests.from_arrays(arrival_s=timed.arrivals.sample(streams.rng("arrivals"), count), **columns)
+    limits = np.array([c.tbt_s or 0.0 for c in workload.classes])  # what a class was promised
+    return Requests.from_arrays(
+        arrival_s=timed.arrivals.sample(streams.rng("arrivals"), count),
+        tbt_limit_s=limits[columns["class_index"]],
+        **columns,
+    )

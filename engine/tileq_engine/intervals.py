@@ -26,7 +26,7 @@ __all__ = [
     "lag1_correlation",
     "paired_interval",
     "quantile_interval",
-        "sidak",
+    "sidak",
     "student_interval",
 ]
 

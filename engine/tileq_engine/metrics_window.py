@@ -106,7 +106,7 @@ def mser5(series: Float[np.ndarray, "n"]) -> tuple[int, bool]:
 
 
 def _towers(batches: Float[np.ndarray, "k"], drop: int) -> bool:
-    """Return whether the mean of the first `drop` values is more than twice that of any of 4 or more later stretches."""
+    """Return whether the mean of the first `drop` values is more than twice that of each of 4 or more later ones."""
     if 5 * drop > batches.size:
         return False
     later = batches[drop : drop + (batches.size - drop) // drop * drop].reshape(-1, drop).mean(axis=1)

@@ -152,6 +152,7 @@ def collect(
         finish_ps=state.column("finish"),
         tokens_done=state.column("gen"),
         preemptions=state.column("preempted"),
+        predicted_output_tokens=state.column("predicted"),
         recomputed_tokens=state.column("recomputed"),
         swapped_tokens=state.column("swapped"),
         max_gap_ps=state.column("max_gap"),

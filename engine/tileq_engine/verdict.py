@@ -200,8 +200,8 @@ def stability_verdict(
     span_s = step_s * (np.asarray(path).size - 1)
     if span_s < LEAST_STAYS * stay_s and not stopped_by_backlog:
         reason = (
-            f"the second half of the run lasts {span_s:.4g} s and a request stays {stay_s:.4g} s even in a nearly empty "
-            f"system: this is how it fills; a verdict needs {LEAST_STAYS} stays"
+            f"the second half of the run lasts {span_s:.4g} s and a request stays {stay_s:.4g} s even in an almost "
+            f"empty system: this is how it fills; a verdict needs {LEAST_STAYS} stays"
         )
         return StabilityVerdict("undecided", interval, threshold, reason)
     if arrivals < LEAST_ARRIVALS and not stopped_by_backlog:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from tileq_theory.iteration_time import IterationTime
 
 sys.path.insert(0, str(Path(__file__).parent / "recomputed"))
 
-import plain_schedules as plain  # noqa: E402
+import plain_schedules as plain
 
 MS = 10**9
 LAUNCH_MS, TOKEN_US = 5, 100  # an iteration of n tokens takes 5 ms + n * .1 ms
@@ -82,7 +81,9 @@ def test_vllm_v1_under_preemption(seed: int, sequence: bool, mode: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["python", "stepped"])
-@pytest.mark.parametrize(("seed", "blocks", "order", "cap"), [(4, 10**6, "spf", 128), (5, 15, "fcfs", 6), (6, 13, "spf", 128)])
+@pytest.mark.parametrize(
+    ("seed", "blocks", "order", "cap"), [(4, 10**6, "spf", 128), (5, 15, "fcfs", 6), (6, 13, "spf", 128)]
+)
 def test_slai_decision_by_decision(seed: int, blocks: int, order: str, cap: int, mode: Any) -> None:
     requests = asked(seed, gap_ms=8.0)
     watermark = 1 if blocks < 10**6 else 0
@@ -126,15 +127,15 @@ def test_wait_with_two_types(mode: Any) -> None:
 
 def test_fluid_thresholds_of_wait() -> None:
     """n_j = lambda_j DeltaT*, DeltaT* = d0/(1 - d1 S), S = sum lambda_j (l'_j + 1)(l_j + l'_j/2), rounded up."""
-    d0, d1, l, o, counts, span = 0.02, 1e-6, (100, 300), (50, 20), (600, 300), 100.0
-    S = sum(n / span * (out + 1) * (p + out / 2) for n, p, out in zip(counts, l, o, strict=True))
+    d0, d1, prompts, outputs, counts, span = 0.02, 1e-6, (100, 300), (50, 20), (600, 300), 100.0
+    S = sum(n / span * (out + 1) * (p + out / 2) for n, p, out in zip(counts, prompts, outputs, strict=True))
     delta = d0 / (1 - d1 * S)
     kind = np.repeat([0, 1], counts)
     requests = Requests.from_arrays(
         arrival_s=np.linspace(0, span, sum(counts)),
         class_index=kind,
-        prompt_tokens=np.take(l, kind),
-        output_tokens=np.take(o, kind),
+        prompt_tokens=np.take(prompts, kind),
+        output_tokens=np.take(outputs, kind),
     )
     rule = policy("wait")
     assert rule.prepare is not None

@@ -52,7 +52,9 @@ def slai(
         raise InputError(f"mean is {mean!r}; expected 'cumulative' or 'ewma'")
     low, high = (nonnegative("theta", float(theta)),) * 2 if fixed else (5.0, 10.0)
     if high > _LARGEST_THETA:
-        raise InputError(f"theta is {theta!r}; expected at most {_LARGEST_THETA:g} mean batches (the paper has 5 and 10)")
+        raise InputError(
+            f"theta is {theta!r}; expected at most {_LARGEST_THETA:g} mean batches (the paper has 5 and 10)"
+        )
     tiers = [
         round(positive(n, v) * PS_PER_S) for n, v in (("paying_tbt_s", paying_tbt_s), ("other_tbt_s", other_tbt_s))
     ]

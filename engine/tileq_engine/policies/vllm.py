@@ -48,13 +48,13 @@ def vllm_v1(
     """vLLM's present scheduler: residents first, in order, then waiting requests, up to the budget (vLLM v1).
 
     Decodes and ongoing chunks are served in order of admission, then waiting requests are admitted; blocks are
-    taken chunk by chunk. `admission="chunk"`: a request enters when its first chunk's blocks are free;
-    "sequence": when those of its whole prompt and of what it has generated are (vLLM 0.19 and later, by default
-    there: `scheduler_reserve_full_isl`), though none is set aside. `order="fcfs"`: a resident without a free block preempts the one admitted last, which goes
-    to the front of the queue; `order="priority"`: waiting requests stand by (priority value, arrival), and the
-    largest of them is preempted. Preemption is by recompute, and only when a block is needed. It optimises
-    utilisation with bounded batches. It fails under tight memory, where admissions without a reserve end in
-    preemption storms, and for low priorities, which may starve.
+    taken chunk by chunk. `admission="chunk"`: a request enters when its first chunk's blocks are free; "sequence":
+    when those of its whole prompt and of what it has generated are, though none is set aside (vLLM 0.19 and later, by
+    default there: `scheduler_reserve_full_isl`). `order="fcfs"`: a resident without a free block preempts the one
+    admitted last, which goes to the front of the queue; `order="priority"`: waiting requests stand by (priority
+    value, arrival), and the largest of them is preempted. Preemption is by recompute, and only when a block is
+    needed. It optimises utilisation with bounded batches. It fails under tight memory, where admissions without a
+    reserve end in preemption storms, and for low priorities, which may starve.
     """
     priority = order == "priority"
     if admission not in _GATES:

@@ -137,7 +137,7 @@ def vllm_v1(budget: int, slots: int, sequence: bool = False) -> Callable[[Machin
         while m.waiting and not m.preempted and m.tokens < budget and len(m.running) < slots:
             r = m.waiting[0]
             want = min(r.todo, budget - m.tokens)
-            if sequence and -(-r.todo // BLOCK) > m.free or not m.room_for(r, want):
+            if (sequence and -(-r.todo // BLOCK) > m.free) or not m.room_for(r, want):
                 return
             m.start(r)
             m.batch.append((r, want, False))
