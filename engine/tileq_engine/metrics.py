@@ -29,6 +29,10 @@ from tileq_theory.errors import InputError
 
 PROBABILITIES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 CONVENTIONS = ("tileq", "slai")
+_SLAI_WINDOW = (
+    "the SLAI authors cut no warm-up, but this run's TBT covers the tokens of a window only; simulate with "
+    "measure_gaps='all'",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,5 +267,6 @@ def run_metrics(
         warnings=(
             *run.info.warnings,
             *run_warnings(run, window, whole.ttft_s.unfinished, whole.e2e_s.unfinished, gaps),
+            *(_SLAI_WINDOW if convention == "slai" and run.info.gap_window_ps is not None else ()),
         ),
     )

@@ -45,7 +45,7 @@ __all__ = [
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -203,7 +203,7 @@ def stability_verdict(
             f"the second half of the run lasts {span_s:.4g} s and a request stays {stay_s:.4g} s even in an almost "
             f"empty system: this is how it fills; a verdict needs {LEAST_STAYS} stays"
         )
-        return StabilityVerdict("undecided", interval, threshold, reason)
+        return StabilityVerdict("undecided", replace(interval, settled=False, note=reason), threshold, reason)
     if arrivals < LEAST_ARRIVALS and not stopped_by_backlog:
         reason = f"{arrivals} arrivals in the second half of the run; a verdict needs {LEAST_ARRIVALS}"
         return StabilityVerdict("undecided", interval, threshold, reason)
@@ -211,7 +211,10 @@ def stability_verdict(
 
 
 def pooled_verdict(verdicts: Sequence[StabilityVerdict]) -> StabilityVerdict:
-    """Judge independent replications together: mean slope, half-widths added in squares and divided by their number."""
+    """Judge independent replications together: mean slope, half-widths added in squares and divided by their number.
+
+    Where one of them only shows how the system fills, so do the others: their mean would be the surer of it.
+    """
     if not verdicts:
         raise InputError("pooled_verdict of no verdicts; expected at least one")
     if len(verdicts) == 1:
@@ -221,6 +224,9 @@ def pooled_verdict(verdicts: Sequence[StabilityVerdict]) -> StabilityVerdict:
     if any(not math.isfinite(s.half_width) for s in slopes):
         verdict: Stability = "unstable" if all(v.verdict == "unstable" for v in verdicts) else "undecided"
         return StabilityVerdict(verdict, slopes[0], threshold, "a replication is too short for a slope")
+    filling = next((v for v in verdicts if not v.slope_per_s.settled and v.verdict == "undecided"), None)
+    if filling is not None:
+        return filling
     mean = math.fsum(s.estimate for s in slopes) / len(slopes)
     half = math.sqrt(math.fsum(s.half_width**2 for s in slopes)) / len(slopes)
     pooled = Interval(mean, mean - half, mean + half, slopes[0].level, "pooled HAC", len(slopes))

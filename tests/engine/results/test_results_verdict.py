@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from tileq_engine.config import EngineConfig
+from tileq_engine.experiment import _verdict_of
 from tileq_engine.registry import policy
 from tileq_engine.requests import Requests
 from tileq_engine.run import Run
@@ -113,6 +114,10 @@ def test_a_run_that_only_fills_is_not_called_unstable() -> None:
     assert waiting.verdict == "undecided" and "this is how it fills" in waiting.reason
     assert stability_verdict(ramp, 15 / 64, **facts, stay_s=20.0, stopped_by_backlog=True).verdict == "unstable"
     assert stability_verdict(ramp, 15 / 64, **facts, stay_s=2.9).verdict == "unstable"
+    # ten of them together are not surer of it, neither here nor when they come from a folder
+    assert pooled_verdict([waiting] * 10).verdict == "undecided"
+    stored = {"stability": waiting.to_dict(), "warnings": [], "measurement": {}, "provenance": {}}
+    assert _verdict_of(stored) == waiting
 
 
 @pytest.mark.parametrize(("load", "wrong", "share"), [(0.9, "unstable", 0.02), (1.2, "stable", 0.02)])
