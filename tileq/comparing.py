@@ -4,18 +4,18 @@ from __future__ import annotations
 
 __all__ = ["PolicyComparison", "compare"]
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tileq.experiments import Experiment, make_experiment, parse_rates, ready_folder
-from tileq.simulating import names_of
-from tileq_theory.errors import InputError, positive, positive_int
+from tileq.experiments import Experiment, make_experiment, parse_rates, ready_folder, replication_count
+from tileq_theory.errors import positive
 
 if TYPE_CHECKING:
     from tileq_engine.capacity_search_criteria import Criterion
+    from tileq_engine.policy import Policy
     from tileq_engine.sweep_compare import Comparison
 
 
@@ -45,7 +45,7 @@ class PolicyComparison:
 
 
 def compare(
-    policies: Sequence[str] | str = ("sarathi", "slai", "rad"),
+    policies: Sequence[str | Policy] | Mapping[str, str | Policy] | str = ("sarathi", "slai", "rad"),
     rates: Sequence[float] | str | None = None,
     *,
     slo_ttft: float | None = None,
@@ -58,6 +58,7 @@ def compare(
     seats: int | None = None,
     kv_tokens: int | None = None,
     preemption: str = "recompute",
+    swap_gb_per_s: float = 25.0,
     paying: float | None = None,
     folder: str | PathLike[str] | None = None,
     progress: bool | None = None,
@@ -68,7 +69,7 @@ def compare(
     Parameters
     ----------
     policies
-        Names with their settings, as in `tileq.simulate`.
+        Names with their settings or `Policy` objects, as in `tileq.simulate`; a mapping gives them names of its own.
     rates
         Requests per second: numbers, "0.5,1,2" or "first:last:step"; None: .5, .7, .8, .9 and 1.0 of lambda*.
     slo_ttft, slo_tbt
@@ -80,9 +81,10 @@ def compare(
         Of `tileq.plan`.
     """
     from tileq.planning import plan
+    from tileq.policy_text import policies_by_name
     from tileq_engine.sweep_compare import compare as run_comparison
 
-    kept = ready_folder(folder)
+    repeated, kept = replication_count(replications), ready_folder(folder)
     experiment = make_experiment(
         plan(**question),
         requests=requests,
@@ -90,26 +92,31 @@ def compare(
         max_num_seqs=seats,
         kv_tokens=kv_tokens,
         preemption=preemption,
+        swap_gb_per_s=swap_gb_per_s,
         paying=paying,
     )
-    named = names_of(policies)
-    if not named:
-        raise InputError("no policy was given; expected names with commas between them (tileq catalog policies)")
+    named = policies_by_name(policies, plan=experiment.plan)
     found = run_comparison(
-        {text: experiment.policy(text) for text in named},
+        named,
         _rates(experiment, rates),
         workload=experiment.workload,
         time=experiment.plan.setting.time,
         config=experiment.config,
         requests=experiment.requests,
         tiers=experiment.tiers,
-        replications=positive_int("replications", replications),
+        replications=repeated,
         seed=seed,
         criterion=_criterion(slo_ttft, slo_tbt, capacity, experiment.capacity_per_s),
         progress=progress,
         folder=kept,
     )
-    return PolicyComparison(experiment, found)
+    return PolicyComparison(experiment, _bounded(found, experiment.capacity_per_s))
+
+
+def _bounded(found: Comparison, bound_per_s: float) -> Comparison:
+    """Return the comparison with each capacity's interval cut at lambda*, which no policy exceeds."""
+    cut = {key: replace(c, interval=c.interval.within(0.0, bound_per_s)) for key, c in found.capacity.items()}
+    return replace(found, capacity=cut)
 
 
 def _rates(experiment: Experiment, rates: Sequence[float] | str | None) -> tuple[float, ...]:

@@ -126,7 +126,8 @@ def _interval(brackets: list[tuple[float, float]], level: float) -> Interval:
             low, low, high, level, "final bracket of one replication", 1, closed, "" if closed else "bracket is open"
         )
     below, above = (student_interval([bracket[side] for bracket in brackets], level) for side in (0, 1))
-    return replace(below, high=above.high, settled=above.settled, note=above.note and "a bracket is open")
+    found = replace(below, high=above.high, settled=above.settled, note=above.note and "a bracket is open")
+    return found.within(0.0) if math.isfinite(below.half_width) else found
 
 
 def capacity_search(

@@ -20,7 +20,7 @@ TWO = Requests.from_arrays(arrival_s=[0.0, 1.0], prompt_tokens=[10, 10], output_
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("launch_s", [5e6, 1e9, 1e25])
 def test_an_iteration_beyond_the_clock_is_refused(launch_s: float, mode: Any) -> None:
-    with pytest.raises(InputError, match=r"longer than the clock counts, 4\.6e6 s; are iteration time"):
+    with pytest.raises(InputError, match=r"launch_s is .* \(the clock counts picoseconds\)"):
         simulate(TWO, policy("sarathi"), IterationTime(launch_s=launch_s), mode=mode)
 
 

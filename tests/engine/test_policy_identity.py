@@ -70,6 +70,11 @@ def test_rules_of_the_users_own_are_known_by_their_code() -> None:
     other = policy("sarathi").with_rule(order=lambda R, S, P, i: -R[i].prompt)
     assert digest(one) != digest(other)
     assert digest(scaled(1.0)) == digest(scaled(1.0)) != digest(scaled(2.0))
+
+    def in_turn(R: Any, S: Any, P: Any, i: int) -> float:
+        return float(i) if i < 2 else in_turn(R, S, P, i - 2)  # a function that closes over itself
+
+    assert digest(policy("sarathi").with_rule(order=in_turn)) != digest(one)
     assert "0x" not in str(policy("sarathi").with_rule(order=shortest).to_dict())
 
 

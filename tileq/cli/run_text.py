@@ -43,14 +43,10 @@ def render_times(d: dict[str, Any], console: Console) -> None:
     for heading, group in groups.items():
         title(console, heading)
         rows = [
-            [word, *(_cell(group[key][column]) for column in _COLUMNS), _interval(d, group, key)]
+            [word, *(seconds(group[key][column]) for column in _COLUMNS), _interval(d, group, key)]
             for key, word in _TIMES
         ]
         table(console, ("", *_COLUMNS, "95% of the mean"), rows, left=(0,))
-
-
-def _cell(value: float | None) -> str:
-    return "-" if value is None else seconds(value)
 
 
 def _interval(d: dict[str, Any], group: dict[str, Any], key: str) -> str:
