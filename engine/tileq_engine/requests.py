@@ -99,6 +99,8 @@ class Requests:
     @property
     def group(self) -> IntArray:
         """Index of each request's (class, tier) among `group_names`."""
+        if self._one_group:
+            return np.zeros(len(self), dtype=np.int64)
         return np.searchsorted(self._present, self._pairs).astype(np.int64)
 
     @property
@@ -108,10 +110,16 @@ class Requests:
 
     @property
     def _present(self) -> IntArray:
+        if self._one_group:
+            return np.zeros(1, dtype=np.int64)
         pairs = self._pairs
         if len(pairs) and pairs.max() < 1 << 16:  # counting is linear: a million requests are common here
             return np.flatnonzero(np.bincount(pairs)).astype(np.int64)
         return np.unique(pairs)
+
+    @property
+    def _one_group(self) -> bool:
+        return len(self) > 0 and not self.class_index.any() and not self.paying.any()
 
     @property
     def _pairs(self) -> IntArray:

@@ -16,6 +16,7 @@ from tileq_engine.requests import Requests
 from tileq_engine.simulator_check import CLOCK, ERRORS
 from tileq_engine.simulator_collect import Pairs, collect
 from tileq_engine.simulator_result import GapRecord, IterationSamples, RawRun, Trace
+from tileq_engine.simulator_single import is_single, simulate_single
 from tileq_engine.simulator_state import State, make_state
 from tileq_theory.errors import InputError
 from tileq_theory.iteration_time import IterationTime
@@ -48,8 +49,9 @@ def simulate(
     config
         Budget, slots, memory, convention, bounds, records.
     mode
-        "compiled": with macro-steps where the policy allows them; "stepped": compiled, one iteration at a time;
-        "python": the same source uncompiled. All three give the same result, to the bit.
+        "compiled": with macro-steps where the policy allows them, and by a recursion of its own where requests are
+        served whole, one by one (`simulator_single`); "stepped": compiled, one iteration at a time; "python": the
+        same source uncompiled. All three give the same result, to the bit.
     progress
         Called now and then with (requests done, requests).
 
@@ -81,6 +83,8 @@ def simulate(
             notes = (reason,)
     elif policy.own_rules:
         _try_plain(requests, policy, time, config)
+    if mode == "compiled" and is_single(requests, policy, time, config):
+        return simulate_single(requests, policy, time, config, progress)
     compiled = mode != "python"
     kernels = compiled_kernels() if compiled else plain_kernels()
     hooks = _hooks(policy, config, kernels)

@@ -122,7 +122,7 @@ def advance_many(S: Records, count: int, duration: int, tokens: int) -> None:
 def sample(S: Records, SA: Any, start: int, duration: int, used: int) -> None:
     """Keep a sample of the iteration that is about to run, if it is the stride's turn; thin when the buffer is full."""
     s = S[0]
-    if s.iters % s.stride != 0:
+    if s.iters & (s.stride - 1) != 0:  # strides are powers of two
         return
     if s.nsamples == s.samples_cap:
         kept = 0
@@ -132,7 +132,7 @@ def sample(S: Records, SA: Any, start: int, duration: int, used: int) -> None:
             kept += 1
         s.nsamples = kept
         s.stride *= 2
-        if s.iters % s.stride != 0:
+        if s.iters & (s.stride - 1) != 0:
             return
     at = s.nsamples * _SAMPLE_FIELDS
     s.nsamples += 1

@@ -56,6 +56,15 @@ def test_the_area_under_a_huge_backlog_is_exact(discipline: str) -> None:
     assert run.integrals["work_token_ps"] == exact
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_single_server_stops_at_the_end_of_the_clock(mode: Any) -> None:
+    asked = Requests.from_arrays(arrival_s=np.zeros(3000), prompt_tokens=10, output_tokens=1)
+    config = EngineConfig(token_budget=10, max_num_seqs=1)
+    run = simulate(asked, policy("sarathi"), IterationTime(launch_s=2000.0), config, mode=mode)
+    assert run.stop_reason == "time" and "the clock ended" in run.notes[0]
+    assert 2**62 <= run.end_ps < 2**63 and run.counters["finished"] == 2306
+
+
 def test_leaps_leave_the_same_areas_as_steps() -> None:
     g = np.random.default_rng(2)
     arrival, service = np.cumsum(g.exponential(50.0, 300)), g.exponential(100.0, 300)
