@@ -23,7 +23,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Int
 
-from tileq_engine.clock import coefficients, duration_ps
+from tileq_engine.clock import coefficients
 from tileq_engine.compile import entry_point
 from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy
@@ -76,11 +76,12 @@ def is_single(requests: Requests, policy: Policy, time: IterationTime, config: E
 
 
 def _ends_within_the_clock(requests: Requests, time: IterationTime) -> bool:
-    """Return whether clock and areas cannot overflow even if the longest prompt were everybody's."""
-    longest, n = int(requests.prompt_tokens.max()), len(requests)
-    each_ps = duration_ps(*coefficients(time), longest, longest * (longest + 1), longest, 1)
-    end_ps = float(requests.arrival_ps[-1]) + 1.0 * n * each_ps
-    return end_ps < 2.0**62 and float(requests.prompt_tokens.sum()) * end_ps < 2.0**86
+    """Return whether the clock cannot end before the run: by a bound of the sum of all services, busy all the time."""
+    c, w, a, b, beta, e, k, s = coefficients(time)
+    n, lengths = len(requests), requests.prompt_tokens.astype(float)
+    tokens = float(lengths.sum())
+    services = n * (c + w + a + s + 1.0) + (a / b + beta + k) * tokens + e * (float(lengths @ lengths) + tokens) / 2.0
+    return float(requests.arrival_ps[-1]) + services < 2.0**62
 
 
 def _longest(config: EngineConfig) -> int:

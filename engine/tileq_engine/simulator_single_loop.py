@@ -47,7 +47,7 @@ def run_single(S: Records, A: Any, L: Any, SA: Any, admit: Any, finish: Any) -> 
     longest = 0
     tokens = 0
     busy = 0
-    n_hi, n_lo, w_hi, w_lo, k_hi, k_lo = 0, 0, 0, 0, 0, 0
+    n_hi, n_lo, w_hi, w_lo, k_2, k_1, k_0 = 0, 0, 0, 0, 0, 0, 0
     for i in range(n):
         prompt = L[i]
         duration = with_context_ps(
@@ -76,11 +76,14 @@ def run_single(S: Records, A: Any, L: Any, SA: Any, admit: Any, finish: Any) -> 
         w_lo += wait & _LOW24
         n_hi += stay >> 24
         n_lo += stay & _LOW24
-        k_lo += prompt * (stay & _LOW24)
-        k_hi += prompt * (stay >> 24) + (k_lo >> 24)
-        k_lo &= _LOW24
+        low = prompt * (stay & _LOW31)
+        high = prompt * (stay >> 31)
+        k_0 += low & _LOW31  # carried over at the end: 2**31 requests would fit
+        k_1 += (low >> 31) + (high & _LOW31)
+        k_2 += high >> 31
     s.area_n_hi, s.area_n_lo, s.area_w_hi, s.area_w_lo = n_hi, n_lo, w_hi, w_lo
-    s.area_k_2, s.area_k_1, s.area_k_0 = k_hi >> 38, (k_hi >> 7) & _LOW31, ((k_hi & 127) << 24) + k_lo
+    k_1 += k_0 >> 31
+    s.area_k_2, s.area_k_1, s.area_k_0 = k_2 + (k_1 >> 31), k_1 & _LOW31, k_0 & _LOW31
     s.now, s.next, s.iters, s.finished, s.sum_dur, s.prefill_tokens = now, n, n, n, busy, tokens
     s.peak_running, s.peak_waiting, s.peak_blocks = 1, most, blocks_for(longest, s.block)
     return now
