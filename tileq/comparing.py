@@ -46,7 +46,7 @@ class PolicyComparison:
 
 def compare(
     policies: Sequence[str | Policy] | Mapping[str, str | Policy] | str = ("sarathi", "slai", "rad"),
-    rates: Sequence[float] | str | None = None,
+    rates: Sequence[float] | float | str | None = None,
     *,
     slo_ttft: float | None = None,
     slo_tbt: float | None = None,
@@ -74,7 +74,7 @@ def compare(
         Requests per second: numbers, "0.5,1,2" or "first:last:step"; None: .5, .7, .8, .9 and 1.0 of lambda*.
     slo_ttft, slo_tbt
         Limits on the median TTFT and the p99 TBT, seconds. With either, each policy's capacity under them is
-        searched, up to lambda*: no policy is stable beyond it.
+        searched among the rates at which it is not found unstable, up to lambda*: no policy is stable beyond it.
     capacity
         Search each policy's stable capacity as well.
     question
@@ -119,14 +119,16 @@ def _bounded(found: Comparison, bound_per_s: float) -> Comparison:
     return replace(found, capacity=cut)
 
 
-def _rates(experiment: Experiment, rates: Sequence[float] | str | None) -> tuple[float, ...]:
+def _rates(experiment: Experiment, rates: Sequence[float] | float | str | None) -> tuple[float, ...]:
     if rates is None:
         return tuple(share * experiment.capacity_per_s for share in (0.5, 0.7, 0.8, 0.9, 1.0))
-    return parse_rates(rates) if isinstance(rates, str) else tuple(positive("rate", rate) for rate in rates)
+    if isinstance(rates, str):
+        return parse_rates(rates)
+    return tuple(positive("rate", rate) for rate in (rates if hasattr(rates, "__iter__") else [rates]))
 
 
 def _criterion(ttft_s: float | None, tbt_s: float | None, capacity: bool, bound_per_s: float) -> Criterion | None:
-    from tileq.sustainable import UpTo
+    from tileq.sustainable import NotUnstable, UpTo
     from tileq_engine.capacity_search_criteria import Stable, Within, all_of
 
     parts: list[Criterion] = []
@@ -136,4 +138,4 @@ def _criterion(ttft_s: float | None, tbt_s: float | None, capacity: bool, bound_
         parts.append(Within("tbt_s.p99", positive("slo_tbt", tbt_s)))
     if capacity:
         parts.append(Stable())
-    return all_of(*parts, UpTo(bound_per_s)) if parts else None
+    return all_of(*parts, NotUnstable(), UpTo(bound_per_s)) if parts else None

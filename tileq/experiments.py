@@ -179,7 +179,10 @@ def ready_folder(folder: str | PathLike[str] | None) -> Path | None:
     """Return the folder of results, made if it is not there; before any long work."""
     if folder is None:
         return None
-    path = Path(folder)
+    try:
+        path = Path(folder)
+    except TypeError:
+        raise InputError(f"folder is {folder!r}; expected a path") from None
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""The criterion that theory adds to every search: a rate beyond lambda* is no capacity, however short the run."""
+"""What makes a rate that meets its limits a capacity: it is at most lambda*, and the run is not found unstable."""
 
 from __future__ import annotations
 
-__all__ = ["UpTo"]
+__all__ = ["NotUnstable", "UpTo"]
 
 import math
 from dataclasses import dataclass
@@ -39,3 +39,20 @@ class UpTo(Criterion):
     def describe(self) -> str:
         """Return the criterion in words."""
         return f"a rate up to {self.rate_per_s:.4g}/s, beyond which no policy is stable"
+
+
+@dataclass(frozen=True, slots=True)
+class NotUnstable(Criterion):
+    """The run is not found unstable.
+
+    A policy may keep a limit on times while its queue grows without end: it serves whom it pleases, and a run ends. An
+    undecided run counts, with a note: short runs are undecided near every capacity.
+    """
+
+    def __call__(self, run: Run) -> float:
+        """Return 1 where the run is found unstable, else -1: the search then bisects."""
+        return 1.0 if run.count and run.verdict().verdict == "unstable" else -1.0
+
+    def describe(self) -> str:
+        """Return the criterion in words."""
+        return "not found unstable"

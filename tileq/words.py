@@ -55,11 +55,13 @@ def seconds(value: float | None) -> str:
 
     Examples
     --------
-    >>> seconds(0.0123), seconds(2.5), seconds(4.2e-7)
-    ('12.3 ms', '2.5 s', '0.42 us')
+    >>> seconds(0.0123), seconds(2.5), seconds(4.2e-7), seconds(0.0)
+    ('12.3 ms', '2.5 s', '0.42 us', '0 s')
     """
     if value is None:
         return "-"
+    if value == 0:
+        return "0 s"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if abs(value) >= size:
             return f"{number(value / size)} {unit}"

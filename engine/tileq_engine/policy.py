@@ -156,10 +156,10 @@ def _check_rule(kind: str, rule: Rule) -> None:
 
 
 def _identity(function: Any) -> str:
-    """Return a function's name with a digest of its code, its constants and what it has closed over."""
+    """Return a function's name; for one of the user's with a digest of its code and of what it has closed over."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     code = getattr(function, "__code__", None)
-    if code is None:
+    if code is None or str(getattr(function, "__module__", "")).startswith("tileq_engine."):
         return str(name)
     cells = [_cell(cell, function) for cell in getattr(function, "__closure__", None) or ()]
     parts = (_code(code), repr(cells), repr(_plain(function.__defaults__)), repr(_plain(function.__kwdefaults__)))

@@ -245,3 +245,12 @@ def test_closed_outputs_do_not_matter() -> None:
     assert good.returncode == 0 and json.loads(good.stdout)["kind"] == "policies"
     bad = subprocess.run([sys.executable, "-c", code, "simulate", "--requests", "0"], capture_output=True, text=True)
     assert (bad.returncode, bad.stdout) == (2, "")
+
+
+def test_one_rate_is_a_list_of_one() -> None:
+    assert tq.compare("sarathi", 300.0, **QUESTION).rows() == tq.compare("sarathi", [300.0], **QUESTION).rows()
+
+
+def test_a_folder_that_is_no_path(unchecked: None) -> None:
+    with pytest.raises(InputError, match="folder is 5; expected a path"):
+        tq.simulate("sarathi", folder=5, **QUESTION)  # type: ignore[arg-type]
