@@ -36,6 +36,7 @@ _COLUMNS = {
     "finish_ps": "finish",
     "tokens_done": "gen",
     "preemptions": "preempted",
+    "predicted_output_tokens": "predicted",
     "recomputed_tokens": "recomputed",
     "swapped_tokens": "swapped",
     "max_gap_ps": "max_gap",
@@ -134,7 +135,7 @@ def _integrals(state: State) -> dict[str, int]:
     return {
         "in_system_ps": (state.scalar("area_n_hi") << shift) + state.scalar("area_n_lo"),
         "waiting_ps": (state.scalar("area_w_hi") << shift) + state.scalar("area_w_lo"),
-        "work_token_ps": (state.scalar("area_k_hi") << shift) + state.scalar("area_k_lo"),
+        "work_token_ps": sum(state.scalar(f"area_k_{digit}") << (31 * digit) for digit in range(3)),
         "busy_ps": state.scalar("sum_dur"),
     }
 

@@ -276,6 +276,10 @@ def run_until(
             duration_ps(s.c, s.w, s.a, s.b, s.beta, s.e, s.k, s.s, tokens + s.pad, s.pairs2, s.kv, s.seqs)
             + s.swap_ps * s.swap_tokens
         )
+        if duration < 0 or duration > _FAR or 1.0 * s.swap_ps * s.swap_tokens > 4e18:
+            s.error = 14  # 2**62 ps are all that the clock counts; 2**63 would wrap around
+            s.error_id = -1
+            return _ERROR
         sample(S, SA, start, duration, s.total_blocks - s.free)
         if s.trace_cap > 0:
             trace_batch(B, S, O, TR, start, duration)

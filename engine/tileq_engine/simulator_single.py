@@ -8,7 +8,7 @@ choice it need not: `is_single` says so when
 * there is one slot, each request's prompt fits the token budget, and its only token comes with it (convention
   "engine", output 1), so that an iteration is a service;
 * nobody can be rejected (no queue limit, every request within max_model_tokens and the cache), nobody arrives with
-  KV, no bound can end the run early, and neither check nor trace is asked for.
+  KV, no bound can end the run early, the clock's own end included, and neither check nor trace is asked for.
 
 Then a run is the Lindley recursion on the integer clock (`simulator_single_loop`), and its result the same to the
 bit, samples, areas and counters included, as that of the general loop; mode "stepped" always runs the latter.
@@ -23,6 +23,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Int
 
+from tileq_engine.clock import coefficients
 from tileq_engine.compile import entry_point
 from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy
@@ -69,8 +70,18 @@ def is_single(requests: Requests, policy: Policy, time: IterationTime, config: E
         and int(requests.output_tokens.max()) == 1
         and _longest(config) >= int(requests.prompt_tokens.max())
         and not requests.prefilled_tokens.any()
+        and _ends_within_the_clock(requests, time)
         and _prepares_nothing(requests, policy, time, config)
     )
+
+
+def _ends_within_the_clock(requests: Requests, time: IterationTime) -> bool:
+    """Return whether the clock cannot end before the run: by a bound of the sum of all services, busy all the time."""
+    c, w, a, b, beta, e, k, s = coefficients(time)
+    n, lengths = len(requests), requests.prompt_tokens.astype(float)
+    tokens = float(lengths.sum())
+    services = n * (c + w + a + s + 1.0) + (a / b + beta + k) * tokens + e * (float(lengths @ lengths) + tokens) / 2.0
+    return float(requests.arrival_ps[-1]) + services < 2.0**62
 
 
 def _longest(config: EngineConfig) -> int:
@@ -92,24 +103,20 @@ def simulate_single(
     time: IterationTime,
     config: EngineConfig,
     progress: Callable[[int, int], None] | None = None,
-) -> RawRun | None:
-    """Run what `is_single` has accepted; arguments and result as those of `simulate`.
-
-    None where the clock ends first: then the run is one for the loop after all.
-    """
+) -> RawRun:
+    """Run what `is_single` has accepted; arguments and result as those of `simulate`."""
     state = make_state(requests, policy, time, config, compiled=True, macro=True, records=False)
     n = len(requests)
     admit, finish = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     loop = entry_point("run_single")
-    ended = loop(state.S, _whole(requests.arrival_ps), _whole(requests.prompt_tokens), state.SA, admit, finish)
-    if ended < 0:
-        return None
+    loop(state.S, _whole(requests.arrival_ps), _whole(requests.prompt_tokens), state.SA, admit, finish)
     if progress is not None:
         progress(n, n)
-    once, status = np.ones(n, dtype=np.int64), np.full(n, STATUS.index("finished"), dtype=np.int64)
+    once, ended = np.ones(n, dtype=np.int64), np.full(n, STATUS.index("finished"), dtype=np.int64)
     preempted, recomputed, swapped, max_gap, over, reason = (np.zeros(n, dtype=np.int64) for _ in range(6))
     # the prefill's end, the first token and the last are one instant, and one array
-    columns = [admit, finish, finish, finish, once, preempted, recomputed, swapped, max_gap, over, status, reason]
+    told = requests.predicted_output_tokens
+    columns = [admit, finish, finish, finish, once, preempted, told, recomputed, swapped, max_gap, over, ended, reason]
     return collect(state, Pairs(), "finished", requests, policy, config, time, "compiled", columns)
 
 

@@ -16,6 +16,7 @@ from tileq_engine.records import Records
 from tileq_engine.simulator_record import sample
 
 _LOW24 = (1 << 24) - 1
+_LOW31 = (1 << 31) - 1
 
 
 def single_sample(S: Records, SA: Any, start: int, duration: int, prompt: int) -> None:
@@ -29,9 +30,7 @@ def single_sample(S: Records, SA: Any, start: int, duration: int, prompt: int) -
 
 
 def run_single(S: Records, A: Any, L: Any, SA: Any, admit: Any, finish: Any) -> Any:
-    """Serve requests that arrive at `A` with prompts `L` and one output token each; return the end of the last, or -1.
-
-    -1 where the clock reaches the end of every run: the loop then knows what to do with those who are left.
+    """Serve requests that arrive at `A` with prompts `L` and one output token each; return the end of the last.
 
     start = max(arrival, end of the request before), end = start + duration. The areas are summed request by request
     (time in system, wait, tokens times time in system), which is exact too. At an arrival more than `most` requests
@@ -48,7 +47,7 @@ def run_single(S: Records, A: Any, L: Any, SA: Any, admit: Any, finish: Any) -> 
     longest = 0
     tokens = 0
     busy = 0
-    n_hi, n_lo, w_hi, w_lo, k_hi, k_lo = 0, 0, 0, 0, 0, 0
+    n_hi, n_lo, w_hi, w_lo, k_2, k_1, k_0 = 0, 0, 0, 0, 0, 0, 0
     for i in range(n):
         prompt = L[i]
         duration = with_context_ps(
@@ -70,8 +69,6 @@ def run_single(S: Records, A: Any, L: Any, SA: Any, admit: Any, finish: Any) -> 
         stay = wait + duration
         now += duration
         finish[i] = now
-        if now >= s.stop_time:
-            return -1
         longest = max(longest, prompt)
         tokens += prompt
         busy += duration
@@ -79,10 +76,14 @@ def run_single(S: Records, A: Any, L: Any, SA: Any, admit: Any, finish: Any) -> 
         w_lo += wait & _LOW24
         n_hi += stay >> 24
         n_lo += stay & _LOW24
-        k_lo += prompt * (stay & _LOW24)
-        k_hi += prompt * (stay >> 24) + (k_lo >> 24)
-        k_lo &= _LOW24
-    s.area_n_hi, s.area_n_lo, s.area_w_hi, s.area_w_lo, s.area_k_hi, s.area_k_lo = n_hi, n_lo, w_hi, w_lo, k_hi, k_lo
+        low = prompt * (stay & _LOW31)
+        high = prompt * (stay >> 31)
+        k_0 += low & _LOW31  # carried over at the end: 2**31 requests would fit
+        k_1 += (low >> 31) + (high & _LOW31)
+        k_2 += high >> 31
+    s.area_n_hi, s.area_n_lo, s.area_w_hi, s.area_w_lo = n_hi, n_lo, w_hi, w_lo
+    k_1 += k_0 >> 31
+    s.area_k_2, s.area_k_1, s.area_k_0 = k_2 + (k_1 >> 31), k_1 & _LOW31, k_0 & _LOW31
     s.now, s.next, s.iters, s.finished, s.sum_dur, s.prefill_tokens = now, n, n, n, busy, tokens
     s.peak_running, s.peak_waiting, s.peak_blocks = 1, most, blocks_for(longest, s.block)
     return now

@@ -82,7 +82,9 @@ def deadline_lead(S: Records) -> Any:
         return int(theta * s.ewma / 1000.0)
     whole = s.sum_dur // s.iters
     rest = s.sum_dur - whole * s.iters
-    return (theta * whole + (theta * rest) // s.iters) // 1000
+    thousands = whole // 1000  # theta * whole may not fit
+    parts = theta * (whole - 1000 * thousands) + (theta * rest) // s.iters
+    return theta * thousands + parts // 1000
 
 
 def set_deadline(S: Records, b: Any, lead: int) -> None:
