@@ -106,7 +106,8 @@ def sample(
         if chosen:
             rows = _sent(chosen, torch.int64, logits.device)
             tokens[rows] = draw(logits[rows], [params[i] for i in chosen], [positions[i] for i in chosen])
-    return torch.where(torch.isfinite(logits).all(dim=-1), tokens, -1)
+    # a row's sum is finite only if every logit is; looking at each costs as much as a tenth of a small model's forward
+    return torch.where(torch.isfinite(logits.sum(dim=-1)), tokens, -1)
 
 
 def _draw(
