@@ -12,6 +12,7 @@ import pytest
 
 from tileq_theory.errors import InputError
 
+NEEDS = ("transformers", "safetensors")
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+NEEDS = ("transformers",)
 FALSE_ALARM = 1e-6
 
 
