@@ -237,6 +237,6 @@ def _poisson(means: np.ndarray, columns: int) -> np.ndarray:
     """Return the Poisson laws of the means, what is beyond the last column counted there."""
     from scipy.stats import poisson
 
-    law: np.ndarray = poisson.pmf(np.arange(columns)[None, :], means[:, None])
+    law = np.array(poisson.pmf(np.arange(columns)[None, :], means[:, None]))
     law[:, -1] = poisson.sf(columns - 2, means)
     return law
