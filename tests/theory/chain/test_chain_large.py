@@ -77,6 +77,6 @@ def test_a_large_finite_room() -> None:
 
 
 def test_what_is_too_large_is_refused_before_it_is_tried() -> None:
-    one = system(RadRule(32), 100)
+    one = system(DecodeFirst(), 64)
     with pytest.raises(InputError, match="states"):
         iteration_chain(one, rate_per_s=0.9999 * chain_capacity(one))
