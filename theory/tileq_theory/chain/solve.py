@@ -30,6 +30,7 @@ from tileq_theory.errors import InputError, finite, positive
 
 _MOST_DENSE = 600  # states of a block of levels up to which dense blocks are faster
 _MOST_DIRECT = 3000
+_MOST_ARRIVALS = 10_000.0
 _TRUNCATED_TAIL = 1e-12
 _MOST_STATES = 600_000
 
@@ -88,16 +89,22 @@ def iteration_chain(system: ChainSystem, *, rate_per_s: float, tail: float = 1e-
     if not 0 < share <= 1e-3:
         raise InputError(f"tail is {tail!r}; expected a number above 0 and at most 0.001")
     kernel = build_kernel(system)
-    counts = arrival_counts(rate, kernel.durations_s, system.duration_stages)
-    if system.waiting_room is not None:
-        law, residual = _finite(kernel, counts, system.waiting_room)
-        return _answer(system, kernel, counts, law, rate, None, None, "finite", residual)
-    saturated = saturation(kernel)
-    if rate >= saturated.capacity_per_s:
+    saturated = None if system.waiting_room is not None else saturation(kernel)
+    if saturated is not None and rate >= saturated.capacity_per_s:
         raise InputError(
             f"rate_per_s is {rate_per_s!r}; expected a rate below the policy's capacity "
             f"{saturated.capacity_per_s:.6g}/s (load below 1), or a finite waiting_room"
         )
+    most = rate * float(kernel.durations_s.max())
+    if most > _MOST_ARRIVALS:
+        raise InputError(
+            f"rate_per_s is {rate_per_s!r}: some {most:.3g} requests arrive in the longest iteration; expected at most "
+            f"{_MOST_ARRIVALS:g}"
+        )
+    counts = arrival_counts(rate, kernel.durations_s, system.duration_stages)
+    if saturated is None:
+        law, residual = _finite(kernel, counts, system.waiting_room or 0)
+        return _answer(system, kernel, counts, law, rate, None, None, "finite", residual)
     if kernel.depth * kernel.size <= _MOST_DENSE:
         law = stationary_levels(super_blocks(kernel, counts), share).reshape(-1, kernel.size)
         law = law / law.sum()
