@@ -16,7 +16,19 @@ Capture = pytest.CaptureFixture[str]
 TIME = ["--time", "launch_s=0.01,tile_s=0.03,tile_tokens=128"]
 COMMANDS: dict[str, list[str]] = {
     "chain": ["--class", "64:8", "--residents", "3", "--laws", *TIME],
-    "fluid": ["--class", "128:64", "--residents", "32", "--token-budget", "128", *TIME],
+    "fluid": [
+        "--class",
+        "128:64",
+        "--residents",
+        "32",
+        "--token-budget",
+        "128",
+        "--waiting-tokens",
+        "2000",
+        "--horizon",
+        "20",
+        *TIME,
+    ],
     "certificate": ["--class", "128:64", "--residents", "32", "--token-budget", "128", *TIME],
     "latency": ["sjf", "--rate", "0.5"],
     "sizing": ["--ttft", "0.06"],
@@ -89,7 +101,12 @@ def test_a_machine_of_the_catalogue(capsys: Capture) -> None:
     assert held["question"]["gpu"]["name"] == "a100-sxm-80gb" and held["provenance"]["gpu"]
     assert any("contexts" in note for note in held["warnings"])
     named = tq.calibration_names()[0]
-    assert document(["fluid", "--calibration", named, "--class", "512:32"], capsys)["capacity_per_s"] > 0
+    assert (
+        document(
+            ["fluid", "--calibration", named, "--class", "512:32", "--waiting-tokens", "2000", "--horizon", "5"], capsys
+        )["capacity_per_s"]
+        > 0
+    )
 
 
 def test_a_network_from_a_file(tmp_path: Path, capsys: Capture) -> None:
@@ -145,10 +162,10 @@ BAD: list[tuple[list[str], list[str]]] = [
     (["sizing", "--rate", "1", "--ttft", "0.1"], ["both"]),
     (["sizing", "--ttft", "0.0001"], ["ttft"]),
     (["network", "absent.json"], ["absent.json"]),
-    (["network", "--priority", "ab.1,ba.1"], ["ab.2"]),
+    (["network", "--priority", "ab.1,ba.1"], ["ba.2", "once"]),
     (["network", "--rate", "0"], ["rate is 0"]),
     (["disaggregate", *TIME], ["kv_bytes_per_token"]),
-    (["disaggregate", "--nodes", "1", "--kv-bytes-per-token", "1e5", *TIME], ["nodes"]),
+    (["disaggregate", "--nodes", "0", "--kv-bytes-per-token", "1e5", *TIME], ["nodes"]),
     (["disaggregate", "--link-bytes-per-s", "0"], ["link_bytes_per_s is 0"]),
 ]
 

@@ -62,9 +62,12 @@ def network(
     rows.append(("bottleneck", f"{net.bottleneck}: all rates times {number(net.capacity_scale)} saturate it"))
     warnings = []
     if max(loads.values()) < 1:
-        met = network_latency(net)
-        answer["response_s"] = met.response_s
-        rows.append(("response", f"{seconds(met.response_s)} in all, engines sharing their time (product form)"))
+        try:
+            answer["response_s"] = network_latency(net).response_s
+        except InputError as error:  # loads and stability need no product form
+            warnings.append(f"no response time: {error}")
+        else:
+            rows.append(("response", f"{seconds(answer['response_s'])} in all, engines sharing time (product form)"))
     else:
         warnings.append("a load of 1 or more: the network is unstable under every order")
     sections: list[Section] = [("Loads", rows)]
