@@ -37,6 +37,7 @@ napoleon_numpy_docstring = True
 napoleon_google_docstring = False
 napoleon_use_ivar = True
 napoleon_use_rtype = False
+suppress_warnings = ["ref.python"]  # two packages may each have a `Comparison`
 default_role = "code"  # docstrings write `name` as Markdown does
 
 html_theme = "furo"

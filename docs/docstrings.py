@@ -10,6 +10,7 @@ from typing import Any
 
 _CODE = re.compile(r"(``.+?``|`[^`]+`)")
 _RULE = re.compile(r"^\s*-{3,}\s*$")
+_EMPHASIS = re.compile(r"((?<![\w*])\*{1,2}[^*\s](?:[^*]*[^*\s])?\*{1,2}(?![\w*]))")
 _ITEM = re.compile(r"^\s*([*-]|\d+\.|\(\d+\))\s")
 
 
@@ -49,4 +50,11 @@ def _escaped(line: str) -> str:
 
 def _marked(text: str) -> str:
     text = text.replace("|", r"\|")
-    return re.sub(r"(?<!^)(?<!\s\s)\*(?=\S)", r"\\*", text) if not _ITEM.match(text) else text
+    pieces = _EMPHASIS.split(text)
+    return "".join(p if _EMPHASIS.fullmatch(p) else _literal(p, first=not n) for n, p in enumerate(pieces))
+
+
+def _literal(text: str, first: bool) -> str:
+    item = _ITEM.match(text) if first else None
+    start = item.end() if item else 0
+    return text[:start] + re.sub(r"(\w_)(?=\W|$)", r"\1\\", text[start:].replace("*", r"\*")).replace("_\\", r"\_")
