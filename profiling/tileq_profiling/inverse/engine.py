@@ -6,7 +6,7 @@ __all__ = ["EngineGiven", "engine_of"]
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tileq_engine.config import EngineConfig
 from tileq_profiling.steps.run import MeasuredRun
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tileq_theory.hardware import Gpu, Model
 
 _NOTE = re.compile(r"^(max_num_seqs|max_num_batched_tokens|max_model_len) (\d+)$")
-# vLLM's own defaults for its server (vllm/engine/arg_utils.py): GPUs with 70 GB and more other than the A100, and the rest
+# vLLM's own defaults for its server (vllm/engine/arg_utils.py): GPUs with 70 GB and more other than the A100; the rest
 _LARGE_BYTES = 70 * 2**30
 _LARGE, _OTHER = (8192, 1024), (2048, 256)
 
@@ -45,7 +45,7 @@ def engine_of(run: MeasuredRun, given: EngineGiven) -> tuple[EngineConfig, list[
         "token_budget": (given.token_budget, stated.get("max_num_batched_tokens"), budget),
         "max_num_seqs": (given.max_num_seqs, stated.get("max_num_seqs"), seats),
     }
-    found = {}
+    found: dict[str, Any] = {}
     for name, (own, told, usual) in sizes.items():
         found[name] = positive_int(name, next(value for value in (own, told, usual) if value is not None))
         if own is None and told is None:
@@ -54,7 +54,7 @@ def engine_of(run: MeasuredRun, given: EngineGiven) -> tuple[EngineConfig, list[
     return EngineConfig(**found, kv_tokens=kv, max_model_tokens=stated.get("max_model_len"), sample_limit=2), assumed
 
 
-def _kv_tokens(run: MeasuredRun, given: EngineGiven, sizes: dict[str, int], assumed: list[str]) -> int | None:
+def _kv_tokens(run: MeasuredRun, given: EngineGiven, sizes: dict[str, Any], assumed: list[str]) -> int | None:
     from tileq_theory.hardware import kv_capacity_tokens
 
     if given.kv_tokens is not None:

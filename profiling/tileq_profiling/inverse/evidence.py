@@ -2,9 +2,9 @@ r"""What a measured run says of iteration times, made ready for the simulator.
 
 Three ways in which requests came:
 
-* open: at moments that the file states, or drawn from the rate that it states (gamma gaps of its burstiness); drawn ones
-  can be compared in figures over all requests only. Where in an iteration a request arrives decides much of its TTFT and
-  is beyond any model, so several replications move each arrival by up to a typical iteration, and their geometric mean
+* open: at moments that the file states, or drawn from the rate that it states (gamma gaps of its burstiness); drawn
+  ones can be compared in figures over all requests only. Where in an iteration a request arrives decides much of its
+  TTFT and is beyond any model, so several replications move each arrival by up to a typical iteration, and their geometric mean
   is what is predicted;
 * together: all at the start (a rate of infinity);
 * closed: C clients, each sends its next request when the last one is done. A first-come engine then runs the same
@@ -204,9 +204,7 @@ def _iteration_s(run: MeasuredRun) -> float:
     return 0.0
 
 
-def _drawn(
-    rate: float, shape: float, prompt: np.ndarray, output: np.ndarray, seed: int
-) -> tuple[Requests, ...]:
+def _drawn(rate: float, shape: float, prompt: np.ndarray, output: np.ndarray, seed: int) -> tuple[Requests, ...]:
     out = []
     for replication in range(_REPLICATIONS):
         rng = np.random.default_rng([seed, replication])

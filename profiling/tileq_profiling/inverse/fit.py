@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 _DRAWS = 200
 _FEWEST_VALUES = 3
+_MISSED = 0.3  # median error of a kind beyond which the assumptions are doubted
 _CLOSE = 0.15  # median residual of a start that needs no second one
 
 
@@ -130,6 +131,7 @@ def fit_latencies(
         {PARAMETERS[s.index]: s.reason for s in found.fixed},
         _figures(forward, found.state, evidence),
         tuple(dict.fromkeys(text for e in evidence for text in e.assumed)),
+        max(e.config.token_budget for e in evidence),
     )
 
 
@@ -273,15 +275,26 @@ def _time(found: _Found, forward: Forward, runs: Sequence[MeasuredRun], held: He
 
 
 def _odd(forward: Forward, state: Refined) -> tuple[str, ...]:
+    """Return warnings about latencies that the fit cannot follow."""
+    out = []
+    for k, (run, name, _) in enumerate(forward.kinds):
+        error = np.expm1(np.abs(state.residual[forward.kind == k]))
+        if error.size and float(np.median(error)) > _MISSED:
+            out.append(
+                f"{forward.evidence[run].source}: the fit misses {name} by {float(np.median(error)):.0%} in the "
+                "median: scheduler, token budget or arrivals are not what is assumed, or the file holds more than "
+                "one engine's times"
+            )
     lost = int(np.count_nonzero(~np.isfinite(forward.residual(state.theta))))
     if not lost:
-        return ()
-    return (f"{lost} of {forward.measured.size} measured latencies have no counterpart: the assumed engine rejects them",)
+        return tuple(out)
+    return (
+        *out,
+        f"{lost} of {forward.measured.size} measured latencies have no counterpart: the assumed engine rejects them",
+    )
 
 
-def _conditions(
-    runs: Sequence[MeasuredRun], gpu: Gpu | None, model: Model | None, tp: int, dtype: str
-) -> Conditions:
+def _conditions(runs: Sequence[MeasuredRun], gpu: Gpu | None, model: Model | None, tp: int, dtype: str) -> Conditions:
     told = runs[0].conditions
     return replace(
         told,

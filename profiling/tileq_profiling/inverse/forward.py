@@ -87,7 +87,7 @@ class Forward:
 
     def residual(self, theta: Float[np.ndarray, "8"]) -> Float[np.ndarray, "value"]:
         """Return log(predicted / measured) of every value; NaN where the simulated engine never served the request."""
-        return self.halves(theta).mean(axis=0)
+        return np.asarray(self.halves(theta).mean(axis=0))
 
     def halves(self, theta: Float[np.ndarray, "8"]) -> Float[np.ndarray, "2 value"]:
         """Return the residuals of the even and of the odd replications: the noise of one is not that of the other."""
@@ -126,7 +126,7 @@ class Forward:
         return np.stack(logs), np.stack(moves)
 
     def _figures(self, one: Evidence, theta: Float[np.ndarray, "8"]) -> tuple[np.ndarray, np.ndarray]:
-        """Return log figures of each replication and their slopes, by differences: over many requests they are smooth."""
+        """Return log figures of each replication and their slopes by differences: over many requests they are smooth."""
 
         def logs(at: Float[np.ndarray, "8"]) -> np.ndarray:
             made = [self.run(one, asked, at) for asked in one.requests]
@@ -193,9 +193,7 @@ def _latency(name: str, raw: RawRun, clients: int | None, overhead: float) -> Fl
     return np.asarray(end - begin + overhead)
 
 
-def latency_slopes(
-    name: str, raw: RawRun, clients: int | None, work: WorkBefore
-) -> Float[np.ndarray, "request 8"]:
+def latency_slopes(name: str, raw: RawRun, clients: int | None, work: WorkBefore) -> Float[np.ndarray, "request 8"]:
     """Return d latency / d theta of every request in the run's order, the schedule held."""
     first, finish = work(raw.first_token_ps), work(raw.finish_ps)
     steps = np.maximum(raw.requests.output_tokens - 1, 1)[:, None]

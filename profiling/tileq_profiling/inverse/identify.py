@@ -77,9 +77,7 @@ def covariance(
     return out
 
 
-def combinations(
-    variance: Float[np.ndarray, "active active"], active: Sequence[int]
-) -> tuple[Combination, ...]:
+def combinations(variance: Float[np.ndarray, "active active"], active: Sequence[int]) -> tuple[Combination, ...]:
     """Return the principal combinations, best determined first."""
     value, vector = np.linalg.eigh(variance)
     out = []

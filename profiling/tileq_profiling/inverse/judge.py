@@ -49,17 +49,15 @@ class Held:
     @property
     def names(self) -> np.ndarray:
         """Name of each value."""
-        return np.array([name for _, name, _ in self.forward.kinds])[self.forward.kind]
+        return np.asarray(np.array([name for _, name, _ in self.forward.kinds])[self.forward.kind])
 
     @property
     def run_of(self) -> np.ndarray:
         """Run of each value."""
-        return np.array([run for run, _, _ in self.forward.kinds])[self.forward.kind]
+        return np.asarray(np.array([run for run, _, _ in self.forward.kinds])[self.forward.kind])
 
 
-def held_out(
-    forward: Forward, state: Refined, reference: Float[np.ndarray, "8"], active: Sequence[int]
-) -> Held:
+def held_out(forward: Forward, state: Refined, reference: Float[np.ndarray, "8"], active: Sequence[int]) -> Held:
     """Return the errors of fits that did not see a run, or a fifth of the stretches of requests."""
     names = tuple(runs_named(forward.evidence))
     if len(forward.evidence) >= _FEWEST_RUNS:
@@ -158,7 +156,9 @@ def band_of(held: Held) -> ErrorBand:
     what = "runs" if held.by_run else "requests"
     if ratio.size < _FEWEST_BAND:
         low, high = float(min(ratio.min(), 1.0)), float(max(ratio.max(), 1.0))
-        return ErrorBand(low, high, basis=f"range of measured / predicted {told} ({ratio.size} values); too few to say more")
+        return ErrorBand(
+            low, high, basis=f"range of measured / predicted {told} ({ratio.size} values); too few to say more"
+        )
     low, high, confidence = content_band(ratio, _COVERAGE)
     inside = float(np.mean((ratio >= low) & (ratio <= high)))
     basis = (
@@ -166,5 +166,3 @@ def band_of(held: Held) -> ErrorBand:
         f"confidence {confidence:.0%}; single iterations spread further"
     )
     return ErrorBand(low, high, inside, basis)
-
-

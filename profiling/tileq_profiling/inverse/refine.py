@@ -167,7 +167,7 @@ def bounded_move(
     trust: float,
     seen: Bool[np.ndarray, "value"] | None = None,
 ) -> Float[np.ndarray, "active"]:
-    """Return the move d of least d'Hd/2 + g'd over the values seen, with place + d >= 0 and |d| <= trust max(place, 1)."""
+    """Return the d of least d'Hd/2 + g'd over the values seen, with place + d >= 0 and |d| <= trust max(place, 1)."""
     from scipy.optimize import lsq_linear
 
     weight = weights_of(state)

@@ -67,6 +67,8 @@ class InverseFit:
         Measured figures beside the fit's, by run and kind.
     assumed
         What the files do not say of the engine, and what was taken.
+    largest_tokens
+        Largest batch of the engine, tokens.
     """
 
     calibration: Calibration
@@ -76,6 +78,7 @@ class InverseFit:
     fixed: Mapping[str, str]
     figures: tuple[RunFigures, ...]
     assumed: tuple[str, ...]
+    largest_tokens: int
 
     @property
     def time(self) -> IterationTime:
@@ -114,8 +117,10 @@ class InverseFit:
         if "overhead_s" not in self.fixed:
             told = f"[{low:.3g}, {high:.3g}]"
             lines.append(f"  outside of iterations a request spends {1e3 * self.overhead_s:.3g} ms {told}")
-        for reason in self.fixed.values():
-            lines += textwrap.wrap(f"Not fitted: {reason}", _WIDTH, subsequent_indent="  ")
+        if self.fixed:
+            lines += textwrap.wrap(
+                f"Not fitted (the warnings say why): {', '.join(self.fixed)}", _WIDTH, subsequent_indent="  "
+            )
         lines += ["", "The runs on the fit", f"  {'':<44}{'values':>8}{'median':>11}{'mean':>11}"]
         lines += [
             f"  {f.run[:28] + ' ' + f.name:<44.44}{f.measured.size:>8}{f.median_abs:>11.1%}{f.mean_error:>+11.1%}"

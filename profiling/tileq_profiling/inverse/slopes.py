@@ -54,9 +54,7 @@ class WorkBefore:
         return out
 
 
-def _per_iteration(
-    raw: RawRun, iteration: Int[np.ndarray, "entry"], count: int
-) -> Float[np.ndarray, "iteration 4"]:
+def _per_iteration(raw: RawRun, iteration: Int[np.ndarray, "entry"], count: int) -> Float[np.ndarray, "iteration 4"]:
     """Return (n, A, K, m) of every traced iteration."""
     trace, prompt = raw.trace, raw.requests.prompt_tokens
     chunk, decode = trace.prefill_tokens.astype(float), trace.decode.astype(float)
