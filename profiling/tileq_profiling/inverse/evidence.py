@@ -4,8 +4,8 @@ Three ways in which requests came:
 
 * open: at moments that the file states, or drawn from the rate that it states (gamma gaps of its burstiness); drawn
   ones can be compared in figures over all requests only. Where in an iteration a request arrives decides much of its
-  TTFT and is beyond any model, so several replications move each arrival by up to a typical iteration, and their geometric mean
-  is what is predicted;
+  TTFT and is beyond any model, so several replications move each arrival by up to a typical iteration, and their
+  geometric mean is what is predicted;
 * together: all at the start (a rate of infinity);
 * closed: C clients, each sends its next request when the last one is done. A first-come engine then runs the same
   batches as with all requests queued from the start and at most C of them inside, so that is simulated, and request j
@@ -19,7 +19,7 @@ from __future__ import annotations
 __all__ = ["LATENCIES", "Evidence", "Target", "evidence_of"]
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,7 @@ _MOST_DRAWN = 1000
 # requests simulated of a longer run: the first ones; a prefix is a run of its own but for what came after it
 _MOST = 4000
 _QUANTILES = ("mean", "p25", "median", "p75", "p90")
+_LOWEST, _HIGHEST = 5.0, 99.0  # percentiles beyond are single requests
 _RATE_SAYS = 0.93  # a throughput below this share of the rate tells of times, above it of the rate
 
 
@@ -250,11 +251,19 @@ def _told(run: MeasuredRun) -> list[Target]:
     found = []
     for key, value in run.totals.items():
         match = _STATISTIC.fullmatch(key)
-        if match is not None and value > 0:
+        if match is not None and value > 0 and _central(match.group(1), run.totals, match.group(2)):
             found.append(Target(match.group(2), match.group(1), np.array([float(value)])))
     if any(t.name == "ttft_s" for t in found) and any(t.name == "tpot_s" for t in found):
         found = [t for t in found if t.name != "e2e_s"]
     return found
+
+
+def _central(statistic: str, totals: Mapping[str, float], name: str) -> bool:
+    """Return whether a statistic says something of its own: not an extreme, and not the median twice."""
+    if statistic in ("mean", "median"):
+        return True
+    share = float(statistic[1:])
+    return _LOWEST <= share <= _HIGHEST and not (share == 50 and f"median_{name}" in totals)
 
 
 def _rates(run: MeasuredRun, rate: float | None) -> list[Target]:

@@ -126,7 +126,7 @@ class Forward:
         return np.stack(logs), np.stack(moves)
 
     def _figures(self, one: Evidence, theta: Float[np.ndarray, "8"]) -> tuple[np.ndarray, np.ndarray]:
-        """Return log figures of each replication and their slopes by differences: over many requests they are smooth."""
+        """Return log figures of each replication and their slopes, by differences (sums over requests are smooth)."""
 
         def logs(at: Float[np.ndarray, "8"]) -> np.ndarray:
             made = [self.run(one, asked, at) for asked in one.requests]

@@ -119,11 +119,19 @@ def _guidellm_totals(source: Source, benchmark: dict[str, Any]) -> dict[str, flo
                 found[f"{part}_{name}"] = number(told[part], f"{source.name}, metric {key}.{part}") * unit
         for part, value in (told.get("percentiles") or {}).items():
             if value is not None:
-                found[f"{part}_{name}"] = number(value, f"{source.name}, metric {key}.{part}") * unit
+                found[f"{_percentile(part)}_{name}"] = number(value, f"{source.name}, metric {key}.{part}") * unit
     duration = benchmark.get("duration")
     if duration is not None:
         found["duration_s"] = number(duration, f"{source.name}, field duration")
     return found | _guidellm_load(source, benchmark)
+
+
+def _percentile(name: str) -> str:
+    """Return GuideLLM's p001, p05, p999 as p0.1, p5, p99.9."""
+    digits = name.removeprefix("p")
+    if not digits.isdigit() or digits == "100":
+        return name
+    return f"p{float(digits[:2] + '.' + (digits[2:] or '0')):g}"
 
 
 def _guidellm_load(source: Source, benchmark: dict[str, Any]) -> dict[str, float]:
