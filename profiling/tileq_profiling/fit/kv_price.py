@@ -16,7 +16,7 @@ import numpy as np
 from tileq_profiling.profile.table import Profile
 from tileq_theory.iteration_time import IterationTime
 
-_FEWEST = 20
+_FEWEST = 8
 _MATTERS = 0.05  # share of an iteration that KV reads must have for their price to be seen
 _APART = 1.4
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _DRAWS = 200
 _FEWEST_VALUES = 3
 _MISSED = 0.3  # median error of a kind beyond which the assumptions are doubted
-_CLOSE = 0.15  # median residual of a start that needs no second one
+_CLOSE = 0.06  # median residual of a start that needs no second one
 
 
 def fit_latencies(
@@ -106,7 +106,11 @@ def fit_latencies(
     verdict = lone_tile(evidence, tile_tokens, seed)
     forward = Forward.of(evidence, verdict.tile_tokens)
     prior = prior_of(gpu, model, tp, dtype, verdict.tile_tokens)
-    found = _determined(forward, evidence, prior)
+    try:
+        found = _determined(forward, evidence, prior)
+    except InputError as problem:
+        asked = [text for run in runs for text in run.warnings if text.endswith("?")]
+        raise InputError("; ".join([str(problem), *dict.fromkeys(asked)])) from None
     held = held_out(forward, found.state, found.reference, found.active)
     draws = _draws(found, seed)
     time = _time(found, forward, runs, held)
@@ -229,7 +233,7 @@ def _first(
         ended.append(refine(forward, theta, references(theta, prior, forward.tile_tokens), active))
         if float(np.median(np.abs(ended[-1].residual))) < _CLOSE:
             break
-    best = min(ended, key=lambda s: at(forward, s.theta, alike).loss)
+    best = min(ended, key=lambda s: s.loss)
     return best, references(best.theta, prior, forward.tile_tokens)
 
 

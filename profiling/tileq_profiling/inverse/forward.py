@@ -19,15 +19,13 @@ from tileq_engine.requests import Requests
 from tileq_engine.run import PS_PER_S
 from tileq_engine.simulator import RawRun, simulate
 from tileq_profiling.fit.model import iteration_time
-from tileq_profiling.fit.rows import BETA, NAMES, C, W
+from tileq_profiling.fit.rows import NAMES
 from tileq_profiling.inverse.evidence import Evidence, Target, of_statistic
 from tileq_profiling.inverse.slopes import WorkBefore, traced
 
 PARAMETERS = (*NAMES, "overhead_s")
 OVERHEAD = len(NAMES)
-_STEP, _LEAST_STEP = 0.1, 0.05
-# what makes a twentieth of an iteration, or so, of each coefficient (c, w, a, beta, e, k, s, overhead)
-_PER_UNIT = (1.0, 1.0, 0.5, 5e-3, 1e-7, 1e-5, 0.02, 1.0)
+_NEAR = 0.1  # of the requests on either side of a quantile, whose slopes stand for its own
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,42 +102,23 @@ class Forward:
         """Return `halves` and d residual / d theta of the active coefficients, by even and odd replications."""
         residuals, slopes = [], []
         for one in self.evidence:
-            if all(target.statistic == "each" for target in one.targets):
-                logs, moves = self._each(one, theta)
-            else:
-                logs, moves = self._figures(one, theta)
+            logs, moves = self._traced(one, theta)
             residuals.append(_by_half(logs))
             slopes.append(_by_half(moves)[:, :, list(active)])
         out: np.ndarray = np.concatenate(residuals, axis=1)[:, self.known] - np.log(self.measured)
         return out, np.concatenate(slopes, axis=1)[:, self.known]
 
-    def _each(self, one: Evidence, theta: Float[np.ndarray, "8"]) -> tuple[np.ndarray, np.ndarray]:
-        """Return log latencies of each replication and their slopes, read off the traces."""
+    def _traced(self, one: Evidence, theta: Float[np.ndarray, "8"]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the log figures of each replication and their slopes, read off the traces."""
         time, logs, moves = iteration_time(theta[:OVERHEAD], self.tile_tokens), [], []
         for asked in one.requests:
             raw = simulate(asked, one.policy, time, traced(self._config(one), asked))
             work = WorkBefore(raw, time)
-            each = [latency(t.name, raw, one.clients, theta[OVERHEAD]) for t in one.targets]
-            logs.append(np.log(np.concatenate(each)))
-            parts = [latency_slopes(t.name, raw, one.clients, work) for t in one.targets]
-            moves.append(np.concatenate(parts) / np.concatenate(each)[:, None])
+            values = [_predicted(t, one, raw, theta[OVERHEAD]) for t in one.targets]
+            logs.append(np.log(np.concatenate(values)))
+            parts = [_slopes(t, one, raw, work, theta[OVERHEAD]) for t in one.targets]
+            moves.append(np.concatenate(parts) / np.concatenate(values)[:, None])
         return np.stack(logs), np.stack(moves)
-
-    def _figures(self, one: Evidence, theta: Float[np.ndarray, "8"]) -> tuple[np.ndarray, np.ndarray]:
-        """Return log figures of each replication and their slopes, by differences (sums over requests are smooth)."""
-
-        def logs(at: Float[np.ndarray, "8"]) -> np.ndarray:
-            made = [self.run(one, asked, at) for asked in one.requests]
-            return np.stack([self._logs(one, raw, at) for raw in made])
-
-        unit = max(float(theta[C] + theta[W]), float(theta[BETA]) * 100, 1e-6)
-        moves = []
-        for j, per in enumerate(_PER_UNIT):
-            step = max(_STEP * theta[j], _LEAST_STEP * unit * per)
-            low, high = theta.copy(), theta.copy()
-            low[j], high[j] = max(0.0, theta[j] - step), theta[j] + step
-            moves.append((logs(high) - logs(low)) / (high[j] - low[j]))
-        return logs(theta), np.stack(moves, axis=-1)
 
     def _logs(self, one: Evidence, raw: RawRun, theta: Float[np.ndarray, "8"]) -> np.ndarray:
         return np.concatenate([np.log(_predicted(t, one, raw, theta[OVERHEAD])) for t in one.targets])
@@ -172,6 +151,39 @@ def _predicted(target: Target, one: Evidence, raw: RawRun, overhead: float) -> F
         return np.array([_gap(target.statistic, raw)])
     each = latency(target.name, raw, one.clients, overhead)
     return each if target.statistic == "each" else np.array([of_statistic(target.statistic, each)])
+
+
+def _slopes(
+    target: Target, one: Evidence, raw: RawRun, work: WorkBefore, overhead: float
+) -> Float[np.ndarray, "value 8"]:
+    """Return d value / d theta of a target's values."""
+    if target.statistic == "rate":
+        return _rate_slopes(raw, work)[np.newaxis]
+    name = "tpot_s" if target.name == "itl_s" else target.name
+    each = latency_slopes(name, raw, one.clients, work)
+    if target.statistic == "each":
+        return each
+    values = latency(name, raw, one.clients, overhead)
+    known = np.flatnonzero(np.isfinite(values))
+    if not known.size:
+        return np.zeros((1, len(PARAMETERS)))
+    if target.statistic == "mean":
+        return np.asarray(each[known].mean(axis=0, keepdims=True))
+    wanted = 0.5 if target.statistic == "median" else float(target.statistic[1:]) / 100
+    order = known[np.argsort(values[known])]
+    low, high = (int(np.clip(round((wanted + side) * order.size), 0, order.size)) for side in (-_NEAR, _NEAR))
+    near = order[min(low, order.size - 1) : max(high, low + 1)]
+    return np.asarray(each[near].mean(axis=0, keepdims=True))
+
+
+def _rate_slopes(raw: RawRun, work: WorkBefore) -> Float[np.ndarray, "8"]:
+    """Return d rate / d theta: the rate falls as the time of all the work done grows."""
+    out = np.zeros(len(PARAMETERS))
+    rate = _rate(raw)
+    if np.isfinite(rate):
+        ends = np.array([raw.arrival_ps.min(), raw.finish_ps.max()])
+        out[: len(NAMES)] = -rate * np.diff(work(ends), axis=0)[0] * PS_PER_S / float(np.diff(ends)[0])
+    return out
 
 
 def latency(name: str, raw: RawRun, clients: int | None, overhead: float) -> Float[np.ndarray, "request"]:

@@ -25,10 +25,11 @@ def lone_tile(evidence: Sequence[Evidence], given: int | None, seed: int) -> Til
         tile = positive_int("tile_tokens", given)
         return TileVerdict("tile", tile, 0.0, reason=f"a tile of {tile} tokens was given, not found")
     prompt, seconds = _alone(evidence)
-    if prompt.size < _FEWEST:
+    lengths = np.unique(prompt).size
+    if lengths < _FEWEST:
         reason = (
-            f"{prompt.size} prompts were prefilled with nobody else there; {_FEWEST} or more are needed to see a tile "
-            "in latencies, so the model is affine"
+            f"{lengths} lengths of prompts were prefilled with nobody else there; {_FEWEST} or more are needed to see "
+            "a tile in latencies, so the model is affine"
         )
         return TileVerdict("undecided", None, 0.0, reason=reason)
     lone = Profile.of(

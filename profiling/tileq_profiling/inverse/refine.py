@@ -25,8 +25,8 @@ from tileq_profiling.inverse.forward import Forward
 KNEE = 1.345
 _ROUNDS = 16
 _AVERAGED = 5  # last states, of whose coefficients the mean is taken
-_HALVINGS = 4
-_NOISE = 1.02  # of the loss between two simulations of the same coefficients
+_HALVINGS = 6
+_NOISE = 0.02  # of the loss, per value, between two simulations of much the same coefficients
 _RIDGE = 1.0  # one standard error of one reference: a direction that nothing tells does not move
 _STILL = 0.02  # largest move of u below which averaging begins
 _LEAST_EACH, _LEAST_FIGURE = 0.005, 0.02  # smallest spread of one request's figure, and of one over all requests
@@ -44,7 +44,7 @@ class Refined:
     residual, sigma
         log(predicted/measured) there, and what each was divided by.
     loss
-        Sum of Huber's loss.
+        Sum of Huber's loss and of log sigma: a kind that fits well may not be given up for one that cannot.
     """
 
     theta: Float[np.ndarray, "8"]
@@ -96,7 +96,7 @@ def at(forward: Forward, theta: Float[np.ndarray, "8"], sigma: Float[np.ndarray,
     """Return the state at theta; sigma is estimated when None."""
     residual = _clean(forward.residual(theta))
     scale = spreads(forward, residual) if sigma is None else sigma
-    return Refined(theta, residual, scale, float(huber(residual / scale, KNEE).sum()))
+    return Refined(theta, residual, scale, float(huber(residual / scale, KNEE).sum() + np.log(scale).sum()))
 
 
 def weights_of(state: Refined) -> Float[np.ndarray, "value"]:
@@ -126,7 +126,6 @@ def refine(
     state, trust, last = at(forward, start), 0.5, list[np.ndarray]()
     for _ in range(rounds):
         before = state.theta
-        state = at(forward, before)
         found = slopes(forward, before, reference, active)
         better, trust = _step(forward, state, found, reference, active, trust)
         if better is None:
@@ -153,8 +152,8 @@ def _step(
         move = bounded_move(found, state, state.theta[chosen] / reference[chosen], trust)
         theta = state.theta.copy()
         theta[chosen] = np.maximum(0.0, theta[chosen] + move * reference[chosen])
-        trial = at(forward, theta, state.sigma)
-        if trial.loss < _NOISE * state.loss:
+        trial = at(forward, theta)
+        if trial.loss < state.loss + _NOISE * state.sigma.size:
             return trial, min(2 * trust, 1.0)
         trust /= 3
     return None, trust
