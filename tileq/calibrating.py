@@ -281,7 +281,7 @@ def _beside(
 
 
 def _policy(text: str | None) -> Policy | None:
-    from tileq.experiments import parse_policy
+    from tileq.policy_text import parse_policy
 
     return None if text is None else parse_policy(text)
 

@@ -47,7 +47,7 @@ def fit_file(
     engine: EngineOptions,
 ) -> InverseFit:
     """Return the fit to all runs of a file or folder (`where` {"run": "2"}: to one of them)."""
-    from tileq.experiments import parse_policy
+    from tileq.policy_text import parse_policy
     from tileq_profiling.inverse import fit_latencies
     from tileq_profiling.steps import read_runs
 
