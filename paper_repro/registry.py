@@ -11,6 +11,11 @@ from tileq_theory.errors import InputError, near_matches
 
 _ITEMS = {
     "dai-batch-time": "dai.batch_time",
+    "dai-throughput": "dai.throughput",
+    "dai-load-table": "dai.load_table",
+    "dai-traces": "dai.traces",
+    "dai-slots": "dai.slots",
+    "dai-rybko-stolyar": "dai.rybko_stolyar",
 }
 
 

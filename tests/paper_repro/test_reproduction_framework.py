@@ -150,7 +150,9 @@ def test_a_process_killed_hard_loses_only_what_was_running(tmp_path: Path) -> No
     for path in pieces.rglob("*.json"):  # a mark that shows whether the piece is taken up or computed again
         whole = json.loads(path.read_text())
         path.write_text(json.dumps({**whole, "wall_s": 1e6}))
-    done = subprocess.run([*command, "--json", "--jobs", "2"], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*command, "--json", "--jobs", "2"], env=environment, capture_output=True, text=True, check=True
+    )
     assert json.loads(done.stdout)["wall_s"] >= 1e6 * len(kept)
     assert not pieces.exists()
 

@@ -75,7 +75,7 @@ def _render(d: dict[str, Any], console: Console) -> None:
         title(console, f"{item['name']}: {item['verdict']}")
         paragraph(console, item["claim"])
         rows = [(r["quantity"], r["published"], r["ours"], r["verdict"]) for r in item["rows"]]
-        table(console, ("", "published", "ours", "verdict"), rows, left=(0,))
+        table(console, ("", "published", "ours", "verdict"), rows, left=(0, 1, 2, 3))
         for row in item["rows"]:
             if row["reason"]:
                 paragraph(console, f"{row['quantity']}: {row['reason']}")
