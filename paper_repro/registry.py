@@ -16,6 +16,8 @@ _ITEMS = {
     "dai-traces": "dai.traces",
     "dai-slots": "dai.slots",
     "dai-rybko-stolyar": "dai.rybko_stolyar",
+    "nie-table": "nie.table",
+    "nie-paths": "nie.paths",
 }
 
 

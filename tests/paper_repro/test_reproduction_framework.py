@@ -120,7 +120,7 @@ def test_redraw_computes_nothing(tmp_path: Path, only: Any) -> None:
         reproduce([name], folder=tmp_path, redraw=True)
     first = reproduce([name], smoke=True, folder=tmp_path, jobs=1, progress=False, report=True)
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-    only(toy(compute=None))
+    only(toy(compute=lambda settings, piece, seed: pytest.fail("computed")))
     assert reproduce([name], folder=tmp_path, redraw=True, report=True).to_dict() == first.to_dict()
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
@@ -220,7 +220,7 @@ def test_the_command_reproduces_an_item(tmp_path: Path, capsys: Capture) -> None
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["dai-batch-tim"], "did you mean dai-batch-time?"),
+        (["dai-batch-tim"], "did you mean dai-batch-time"),
         ([], "--all"),
         (["dai-batch-time", "--all"], "--all"),
         (["dai-batch-time", "--jobs", "0"], "jobs is 0"),
