@@ -16,6 +16,9 @@ _ITEMS = {
     "dai-traces": "dai.traces",
     "dai-slots": "dai.slots",
     "dai-rybko-stolyar": "dai.rybko_stolyar",
+    "wait-saturation": "wait.saturation",
+    "wait-long-decode": "wait.long_decode",
+    "wait-fluid": "wait.fluid",
     "nie-table": "nie.table",
     "nie-paths": "nie.paths",
 }

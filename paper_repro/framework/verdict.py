@@ -89,7 +89,15 @@ def digits(quantity: str, published: str, ours: float, *, reason: str = "", also
     return Row(quantity, published, shown, verdict, also if good else reason, value=float(ours))
 
 
-def within(quantity: str, published: str, ours: Interval, *, reason: str = "", close: float | None = None) -> Row:
+def within(
+    quantity: str,
+    published: str,
+    ours: Interval,
+    *,
+    reason: str = "",
+    close: float | None = None,
+    tell: float = 0.5,
+) -> Row:
     """Hold an interval against a printed number, of which the last digit is rounded.
 
     Parameters
@@ -98,6 +106,8 @@ def within(quantity: str, published: str, ours: Interval, *, reason: str = "", c
         Why it does not come out, if it does not.
     close
         Relative distance up to which a miss is "shape only"; None: a miss is "not reproduced".
+    tell
+        Half-width, relative to the published number, beyond which the interval says nothing: "not reproduced".
 
     Examples
     --------
@@ -106,8 +116,10 @@ def within(quantity: str, published: str, ours: Interval, *, reason: str = "", c
     '2.033 [1.654, 2.413] (95 %)'
     """
     value, half, unit = _number(quantity, published)
-    good = ours.low - half <= value <= ours.high + half
-    near = close is not None and abs(ours.estimate - value) <= close * abs(value)
+    wide = not ours.half_width <= tell * abs(value) + half
+    good = not wide and ours.low - half <= value <= ours.high + half
+    reason = "the interval is too wide to tell: more replications" if wide else reason
+    near = not wide and close is not None and abs(ours.estimate - value) <= close * abs(value)
     verdict = REPRODUCED if good else SHAPE_ONLY if near else NOT_REPRODUCED
     places = _places(ours)
     shown = f"{ours.estimate:.{places}f} [{ours.low:.{places}f}, {ours.high:.{places}f}]{unit} ({ours.level:.4g} %)"
