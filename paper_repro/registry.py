@@ -21,6 +21,14 @@ _ITEMS = {
     "wait-fluid": "wait.fluid",
     "nie-table": "nie.table",
     "nie-paths": "nie.paths",
+    "gate-and-route": "models.gate_and_route",
+    "theta-threshold": "models.theta",
+    "inoue-batching": "models.inoue",
+    "yang-clipping": "models.yang",
+    "mitzenmacher-shahout": "models.mitzenmacher",
+    "slo-sizing": "models.sizing",
+    "dong-flow-control": "models.dong",
+    "svf-bursts": "models.svf",
 }
 
 

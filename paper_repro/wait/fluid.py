@@ -37,8 +37,8 @@ def _fluid() -> dict[str, Any]:
     from tileq_theory.closed_forms import closed_form
     from tileq_theory.closed_forms.wait import wait_fluid
 
-    model = {"d0_s": D0_S, "d1_s": D1_S, "kv_capacity_tokens": CAPACITY_TOKENS}
-    lengths = {"prompts_tokens": [_PROMPT], "outputs_tokens": [_OUTPUT]}
+    model: dict[str, Any] = {"d0_s": D0_S, "d1_s": D1_S, "kv_capacity_tokens": CAPACITY_TOKENS}
+    lengths: dict[str, Any] = {"prompts_tokens": [_PROMPT], "outputs_tokens": [_OUTPUT]}
     found = {rate: wait_fluid(rates_per_s=[float(rate)], **lengths, **model) for rate in _PRINTED}
     volume = closed_form("wait_volume").evaluate(prompt_tokens=_PROMPT, output_tokens=_OUTPUT)
     capacity = closed_form("wait_capacity").evaluate(prompt_tokens=_PROMPT, output_tokens=_OUTPUT, **model)

@@ -80,8 +80,8 @@ def rows(data: Data) -> list[Row]:
     bound, quarter = (float(data.one(kind="bound", times=name)["rate_per_s"]) for name in _times())
     least = 1e3 * CAPACITY_TOKENS * _BYTES_PER_TOKEN / _BYTES_PER_S
     why = (
-        f"no policy carries more than {bound:.2f}/s at the source's own cost of a KV token (capacity program; reading a "
-        f"full cache takes {least:.0f} ms by the A100's bandwidth alone); a quarter of that cost allows {quarter:.2f}/s"
+        f"no policy carries more than {bound:.2f}/s at the source's own cost of a KV token (capacity program; a full "
+        f"cache takes {least:.0f} ms by the A100's bandwidth alone); a quarter of that cost allows {quarter:.2f}/s"
     )
     found = []
     for (case, rate), printed in _PRINTED.items():
@@ -105,8 +105,8 @@ def _shapes(data: Data) -> list[Row]:
     seen = [_mean(data, "quarter", case, rate) for case in _CASES]
     shown = "{:.1f}, {:.1f}, {:.1f} s".format(*seen) + f" at {rate}/s, a quarter of the cost of KV reads"
     reason = (
-        "Algorithm 1 to the letter: a class stands still while nobody waits for its first stage, so that residents move "
-        "only as prompts come, and whole outputs must fit; Sarathi and vLLM never stand still"
+        "Algorithm 1 to the letter: a class stands still while nobody waits for its first stage, so that residents "
+        "move only as prompts come, and whole outputs must fit; Sarathi and vLLM never stand still"
     )
     restarts = [100 * _mean(data, "published", case, top, "restarts") for case in _CASES]
     light = _mean(data, "published", "Sarathi", low), _mean(data, "published", "vLLM", low)
