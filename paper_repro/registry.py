@@ -10,6 +10,12 @@ from paper_repro.framework.item import Item
 from tileq_theory.errors import InputError, near_matches
 
 _ITEMS = {
+    "rad-staircase": "rad.staircase",
+    "rad-stability": "rad.stability",
+    "rad-ratio": "rad.ratio",
+    "slai-fig5a": "slai.fig5a",
+    "slai-fig5b": "slai.fig5b",
+    "slai-fig5c": "slai.fig5c",
     "dai-batch-time": "dai.batch_time",
     "dai-throughput": "dai.throughput",
     "dai-load-table": "dai.load_table",

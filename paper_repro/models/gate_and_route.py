@@ -9,7 +9,13 @@ from typing import Any
 from paper_repro.framework.item import Data, Item
 from paper_repro.framework.verdict import Row, claim, digits
 
-_FLEET = {"alpha_s": 0.0174, "beta_s": 6.2e-5, "chunk_tokens": 256, "max_sequences": 16, "solo_tokens_per_s": 45.45}
+_FLEET: dict[str, Any] = {
+    "alpha_s": 0.0174,
+    "beta_s": 6.2e-5,
+    "chunk_tokens": 256,
+    "max_sequences": 16,
+    "solo_tokens_per_s": 45.45,
+}
 _CASE: dict[str, Any] = {
     "prompts_tokens": [300, 3000],
     "outputs_tokens": [1000, 400],
