@@ -109,7 +109,7 @@ def plot(data: Data, plt: Any) -> Any:
     axes.plot([min(loads), 1, max(loads)], [min(loads), 1, 1], color="#6b6b6b", linestyle="--", linewidth=1.2, zorder=0)
     axes.set(xlabel="offered load λ(m_p + m_d) t/b_max", ylabel="served, share of b_max/t(b_max)")
     axes.set_title("Work-conserving policies serve all that can be served")
-    axes.legend(loc="lower right")
+    axes.legend(loc="center left", bbox_to_anchor=(0.0, 0.3))
     return figure
 
 

@@ -94,6 +94,7 @@ def plot(data: Data, plt: Any) -> Any:
     left.plot(*zip(*d["curve"], strict=True), label="E[Q], formula")
     left.plot(_RATE, 0.801, "*", markersize=13, label="published")
     left.set(xlabel="arrivals of a class per slot", ylabel="mean queue of a class", yscale="log", ylim=(1e-4, 100))
+    left.set_title("Mean queue under a budget of 4")
     left.legend(loc="upper left")
     for rate, colour in zip(data.settings["rates"], ("#0b3954", "#588b8b", "#c8553d"), strict=False):
         for k, r in enumerate(data.where(kind="path", rate=rate)):

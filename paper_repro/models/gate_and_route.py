@@ -76,9 +76,7 @@ def plot(data: Data, plt: Any) -> Any:
         right.plot(
             scales, [d["abandoned_per_s"][k] for d in found], dash, color="#c8553d", label=f"give up, class {k + 1}"
         )
-    right.set(
-        xlabel="arrival rates, times (.5, .5)", ylabel="requests per second", title="The gate turns class 2 away first"
-    )
+    right.set(xlabel="arrival rates, times (.5, .5)", ylabel="requests per second", title="Who is served as load grows")
     right.legend()
     return figure
 

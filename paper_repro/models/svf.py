@@ -90,7 +90,12 @@ def plot(data: Data, plt: Any) -> Any:
     for name, dash, mark in zip(_ORDERS, ("-", "--", "-.", ":"), "o^sv", strict=True):
         means = [float(np.mean(data.one(alpha=a)["ratios"][name])) for a in alphas]
         axes.plot(alphas, means, linestyle=dash, marker=mark, markersize=5, label=name)
-    axes.set(xlabel="largest request over memory, α", ylabel="total latency over lower bound", ylim=(0.9, None))
+    axes.set(
+        xlabel="largest request over memory, α",
+        ylabel="total latency over lower bound",
+        yscale="log",
+        ylim=(0.97, None),
+    )
     axes.set_title("Bursts under a memory limit")
     axes.legend()
     return figure

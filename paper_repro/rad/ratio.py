@@ -142,10 +142,10 @@ ITEM = Item(
     where="optimal tiling: ratio of prefill to decode iterations",
     claim="Off the optimal ratio one queue grows without bound while the other stage's tiles run empty.",
     simulated="tiles of 128 tokens served in a fixed ratio on the reference instance; nothing adapts.",
-    smoke={"factors": [0.5, 1.0, 2.0], "load": 0.95, "slots": 30_000, "replications": 1},
+    smoke={"factors": [0.5, 1.0, 2.0], "load": 0.9, "slots": 30_000, "replications": 1},
     full={
         "factors": [0.25, 0.4, 0.6, 0.8, 1.0, 1.25, 1.6, 2.5, 4.0],
-        "load": 0.95,
+        "load": 0.9,
         "slots": 150_000,
         "replications": 2,
     },

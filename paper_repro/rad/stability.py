@@ -124,7 +124,7 @@ def plot(data: Data, plt: Any) -> Any:
             r = data.where(policy=name, load=load)[0]
             width = 2.4 if name == "RAD" else 1.2
             axes.plot(r["times_s"], r["in_system"], color=colour, linestyle=dash, linewidth=width, label=name)
-        axes.set(xlabel="time, s", yscale="symlog", title=f"{load} of λ*", ylim=(0, None))
+        axes.set(xlabel="time, s", yscale="symlog", title=f"{load} of λ*", ylim=(0, 1e6))
     panels[0].set_ylabel("requests in system")
     panels[0].legend(fontsize=8, ncols=2, loc="upper left")
     return figure

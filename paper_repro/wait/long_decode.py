@@ -137,7 +137,8 @@ def plot(data: Data, plt: Any) -> Any:
         bound = data.one(kind="bound", times=name)["rate_per_s"]
         axes.axvline(bound, color="#6b6b6b", linewidth=1.2, label=f"no policy beyond {bound:.2f}/s")
         axes.set(xlabel="requests per second", yscale="log", title=title)
-        axes.legend(loc="lower right", fontsize=8.5)
+        axes.legend(loc="upper left", fontsize=8)
+        axes.set_ylim(8, 3000)
     panels[0].set_ylabel("mean latency, s (stars: published)")
     return figure
 
