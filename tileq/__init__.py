@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tileq.planning import plan as plan
     from tileq.regions import Region as Region
     from tileq.regions import region as region
+    from tileq.reproducing import reproduce as reproduce
     from tileq.simulating import Simulation as Simulation
     from tileq.simulating import simulate as simulate
     from tileq_engine.config import EngineConfig as EngineConfig
@@ -96,6 +97,7 @@ _HOMES = {
     "tileq.measuring": ("Profiled", "profile"),
     "tileq.planning": ("Plan", "plan"),
     "tileq.regions": ("Region", "region"),
+    "tileq.reproducing": ("reproduce",),
     "tileq.simulating": ("Simulation", "simulate"),
     "tileq_engine.config": ("EngineConfig",),
     "tileq_engine.policy": ("Policy",),

@@ -49,7 +49,9 @@ def rows(data: Data) -> list[Row]:
         interval = prediction_interval(_last(data, name), 0.999)
         reason = "more than 99.9 % of single paths lie elsewhere under these settings"
         found.append(
-            within(f"in system after {data.settings['horizon_s']:g} s, {name}", printed, interval, reason=reason)
+            within(
+                f"in system after {data.settings['horizon_s']:g} s, {name}", printed, interval, reason=reason, tell=1.5
+            )
         )
     gap = paired_interval(_last(data, "vLLM v0"), _last(data, "Sarathi-Serve"), 0.999)
     shown = f"{gap.estimate:.0f} more, [{gap.low:.0f}, {gap.high:.0f}] (99.9 %), same arrivals"
@@ -66,16 +68,16 @@ def rows(data: Data) -> list[Row]:
 
 
 def plot(data: Data, plt: Any) -> Any:
-    """Draw every path thin and the mean thick, with the printed numbers at the end."""
+    """Draw the mean and the range of all paths, with the printed numbers at the end."""
     figure, axes = plt.subplots()
     colours = dict(zip(_PRINTED, ("#c8553d", "#8f6c9f", "#0b3954", "#588b8b"), strict=True))
     dashes = dict(zip(_PRINTED, ("-", "-.", "-", "--"), strict=True))
     for name, printed in _PRINTED.items():
         runs = data.where(policy=name)
         times = runs[0]["times_s"]
-        for run in runs:
-            axes.plot(times, run["in_system"], color=colours[name], linewidth=0.5, alpha=0.25)
-        mean = np.mean([run["in_system"] for run in runs], axis=0)
+        counts = np.array([run["in_system"] for run in runs])
+        axes.fill_between(times, counts.min(axis=0), counts.max(axis=0), color=colours[name], alpha=0.15, linewidth=0)
+        mean = counts.mean(axis=0)
         axes.plot(times, mean, color=colours[name], linestyle=dashes[name], label=name)
         axes.plot(times[-1], float(printed), marker="*", markersize=13, color=colours[name], clip_on=False, zorder=5)
     axes.plot([], [], "*", color="#6b6b6b", markersize=11, label="published")

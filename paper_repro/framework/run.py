@@ -18,7 +18,7 @@ from paper_repro.framework.verdict import Row, summary
 from paper_repro.registry import item, item_module, item_names
 from tileq.plain import plain
 from tileq_engine.experiment_parallel import run_tasks
-from tileq_theory.errors import InputError, positive_int
+from tileq_theory.errors import InputError, TileqError, positive_int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,10 @@ def _piece(store: Store, task: tuple[Key, Piece]) -> None:
     """Compute one piece and keep it; runs in a worker process."""
     key, piece = task
     begun = time.perf_counter()
-    result = item(key.item).compute(key.settings, piece, key.seed)
+    try:
+        result = item(key.item).compute(key.settings, piece, key.seed)
+    except TileqError as error:
+        raise type(error)(f"item {key.item}, piece {dict(piece)}: {error}") from error
     store.write_piece(key, piece, result, time.perf_counter() - begun)
 
 

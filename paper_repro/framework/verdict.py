@@ -107,7 +107,7 @@ def within(
     close
         Relative distance up to which a miss is "shape only"; None: a miss is "not reproduced".
     tell
-        Half-width, relative to the published number, beyond which the interval says nothing: "not reproduced".
+        Half-width, relative to the published number, beyond which an interval that holds it says nothing.
 
     Examples
     --------
@@ -116,8 +116,9 @@ def within(
     '2.033 [1.654, 2.413] (95 %)'
     """
     value, half, unit = _number(quantity, published)
-    wide = not ours.half_width <= tell * abs(value) + half
-    good = not wide and ours.low - half <= value <= ours.high + half
+    inside = ours.low - half <= value <= ours.high + half
+    wide = inside and not ours.half_width <= tell * abs(value) + half
+    good = inside and not wide
     reason = "the interval is too wide to tell: more replications" if wide else reason
     near = not wide and close is not None and abs(ours.estimate - value) <= close * abs(value)
     verdict = REPRODUCED if good else SHAPE_ONLY if near else NOT_REPRODUCED

@@ -90,7 +90,7 @@ def rows(data: Data) -> list[Row]:
             mean = student_interval(d[0]["latency_s"], 0.99)
             row = within(f"mean latency at {rate}/s, {case}", f"{printed} s", mean, reason=why)
             other = _mean(data, "quarter", case, rate)
-            reason = row.reason and f"{row.reason}, and then {other:.1f} s come out"
+            reason = f"{why}, and then {other:.1f} s come out" if row.reason == why else row.reason
             found.append(replace(row, reason=reason))
     return found + _shapes(data)
 

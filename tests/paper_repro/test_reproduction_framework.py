@@ -187,6 +187,7 @@ def test_an_interval_holds_the_number_as_far_as_its_digits_tell() -> None:
     assert within("x", "11.5", interval, reason="why", close=0.2).verdict == "shape only"
     assert "(99 %)" in within("x", "10", interval).ours
     assert "too wide" in within("x", "1", student_interval([1.0])).reason
+    assert within("x", "1", Interval(50.0, 30.0, 70.0, 0.99, "t", 5), reason="why").reason == "why"
 
 
 def test_statements_and_shapes() -> None:
