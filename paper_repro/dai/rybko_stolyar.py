@@ -70,31 +70,30 @@ def simulate_path(rng: np.random.Generator, seconds: int, *, exit_first: bool) -
     Returns the queues of ab.1, ab.2, ba.1, ba.2 after each 64 seconds, and those times.
     """
     block = 64
-    ab1, ab2, ba1, ba2 = int(_START), 0, 0, 0
-    kept = [(ab1, ab2, ba1, ba2)]
+    # by engine: first steps of its own route, exit steps of the other's; engine A serves ab.1 and ba.2
+    first, last = [int(_START), 0], [0, 0]
+    kept = [(first[0], last[1], first[1], last[0])]
     for _ in range(seconds // block):
         come = rng.poisson(_RATE, (block, 2)).tolist()
         ends_first = rng.binomial(_BATCH, 1 / _FIRST, (block, 2)).tolist()
         ends_exit = rng.binomial(_BATCH, 1 / _EXIT, (block, 2)).tolist()
-        for (ca, cb), (fa, fb), (xa, xb) in zip(come, ends_first, ends_exit, strict=True):
-            # engine A serves ab.1 and ba.2, engine B serves ba.1 and ab.2
-            a_first, a_exit = _serve(ab1, ba2, fa, xa, exit_first)
-            b_first, b_exit = _serve(ba1, ab2, fb, xb, exit_first)
-            ab1, ab2 = ab1 + ca - a_first, ab2 + a_first - b_exit
-            ba1, ba2 = ba1 + cb - b_first, ba2 + b_first - a_exit
-        kept.append((ab1, ab2, ba1, ba2))
+        for new, of_first, of_exit in zip(come, ends_first, ends_exit, strict=True):
+            done = [0, 0]
+            for e in (0, 1):
+                # the class ahead gets the batch up to its queue, the other the share of it that is left
+                ahead, most = (last[e], of_exit[e]) if exit_first else (first[e], of_first[e])
+                served = ahead if ahead < most else most
+                left = 1.0 - served / most if most else 0.0 if ahead else 1.0
+                if exit_first:
+                    done[e], gone = min(first[e], round(left * of_first[e])), served
+                else:
+                    done[e], gone = served, min(last[e], round(left * of_exit[e]))
+                last[e] -= gone
+            for e in (0, 1):
+                first[e] += new[e] - done[e]
+                last[1 - e] += done[e]
+        kept.append((first[0], last[1], first[1], last[0]))
     return np.array(kept), np.arange(len(kept)) * float(block)
-
-
-def _serve(first: int, last: int, ends_first: int, ends_exit: int, exit_first: bool) -> tuple[int, int]:
-    """Return completions of a batch's worth of tokens: the class ahead up to its queue, the other with what is left."""
-    if exit_first:
-        done_exit = min(last, ends_exit)
-        left = 1.0 - done_exit / ends_exit if ends_exit else 0.0 if last else 1.0
-        return min(first, round(left * ends_first)), done_exit
-    done_first = min(first, ends_first)
-    left = 1.0 - done_first / ends_first if ends_first else 0.0 if first else 1.0
-    return done_first, min(last, round(left * ends_exit))
 
 
 def _cycle_peaks(first: Any, second: Any) -> list[int]:

@@ -50,7 +50,7 @@ def burst_latency(order: Any, prompts: Any, outputs: Any, memory: int) -> int:
     Examples
     --------
     >>> burst_latency(np.array([0, 1]), np.array([2, 2]), np.array([3, 3]), 7)
-    8
+    9
     """
     used = np.zeros(int(outputs.sum()) + 1, dtype=np.int64)  # KV tokens in each step, by those started
     now, total = 0, 0

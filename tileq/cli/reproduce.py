@@ -12,7 +12,6 @@ from cyclopts import Parameter
 from tileq.cli import options as o
 from tileq.cli.show import show
 from tileq.cli.text import paragraph, table, title
-from tileq_theory.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,6 +49,8 @@ def reproduce(
         show({"schema_version": 1, "items": items}, lambda console: _list(items, console), as_json=json)
         return
     if bool(names) == all_:
+        from tileq_theory.errors import InputError
+
         raise InputError("name items, or ask for --all (tileq reproduce --list names them)")
     answer = reproducing.reproduce(
         None if all_ else names,
