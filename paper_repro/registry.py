@@ -35,6 +35,11 @@ _ITEMS = {
     "slo-sizing": "models.sizing",
     "dong-flow-control": "models.dong",
     "svf-bursts": "models.svf",
+    "anatomy-tpot": "anatomy.tpot",
+    "anatomy-starvation": "anatomy.starvation",
+    "anatomy-preemption": "anatomy.preemption",
+    "anatomy-chunked": "anatomy.chunked",
+    "anatomy-tiling": "anatomy.tiling",
 }
 
 
