@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tileq.planning import plan as plan
     from tileq.regions import Region as Region
     from tileq.regions import region as region
+    from tileq.reproducing import reproduce as reproduce
     from tileq.simulating import Simulation as Simulation
     from tileq.simulating import simulate as simulate
     from tileq_engine.capacity_search import capacity_search as search_capacity  # noqa: F401
@@ -165,6 +166,7 @@ _HOMES = {
     "tileq.measuring": ("Profiled", "profile"),
     "tileq.planning": ("Plan", "plan"),
     "tileq.regions": ("Region", "region"),
+    "tileq.reproducing": ("reproduce",),
     "tileq.simulating": ("Simulation", "simulate"),
     "tileq_engine": (
         "EngineConfig",

@@ -20,6 +20,7 @@ PACKAGES = {
     "tileq_theory": ROOT / "theory" / "tileq_theory",
     "tileq_engine": ROOT / "engine" / "tileq_engine",
     "tileq_profiling": ROOT / "profiling" / "tileq_profiling",
+    "paper_repro": ROOT / "paper_repro",
 }
 OPTIONAL = ("torch", "triton")
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

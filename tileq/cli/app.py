@@ -7,7 +7,7 @@ __all__ = ["app"]
 from cyclopts import App
 
 from tileq import __version__
-from tileq.cli import analyze, calibrate, catalog, compare, plan, profile, region, simulate
+from tileq.cli import analyze, calibrate, catalog, compare, plan, profile, region, reproduce, simulate
 
 app = App(
     name="tileq",
@@ -24,4 +24,5 @@ app.command(compare.compare, help_epilogue=compare.EXAMPLE)
 app.command(analyze.analyze)
 app.command(calibrate.calibrate, help_epilogue=calibrate.EXAMPLE)
 app.command(profile.profile, help_epilogue=profile.EXAMPLE)
+app.command(reproduce.reproduce, help_epilogue=reproduce.EXAMPLE)
 app.command(catalog.catalog, help_epilogue=catalog.EXAMPLE)
