@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -31,13 +32,17 @@ myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
+# What only some machines have; their docstrings are read all the same.
+autodoc_mock_imports = [name for name in ("torch", "triton", "safetensors", "transformers") if find_spec(name) is None]
 autodoc_typehints = "none"  # docstrings give shapes and units; signatures with jaxtyping are unreadable on a page
 autodoc_inherit_docstrings = False
 napoleon_numpy_docstring = True
 napoleon_google_docstring = False
 napoleon_use_ivar = True
 napoleon_use_rtype = False
-suppress_warnings = ["ref.python"]  # two packages may each have a `Comparison`
+# Two packages may each have a `Comparison`; links to files beside the site are for readers of the sources, and a test
+# of the documents follows them.
+suppress_warnings = ["ref.python", "myst.xref_missing"]
 default_role = "code"  # docstrings write `name` as Markdown does
 
 html_theme = "furo"

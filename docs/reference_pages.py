@@ -1,11 +1,11 @@
 """Write the reference: one page for each part of each package, and the theorems with their formulas.
 
-The pages are made of docstrings and of the closed forms' own expressions, so they cannot say anything else than the code.
+The pages are made of docstrings and of the closed forms' own expressions: they cannot say anything else than the code.
 """
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def write(folder: Path, root: Path) -> None:
     target.mkdir(exist_ok=True)
     pages = {f"{part.replace('.', '-')}.md": text for part, text in parts()}
     pages["theorems.md"] = theorems()
-    for stale in set(p.name for p in target.glob("*.md")) - set(pages):
+    for stale in {p.name for p in target.glob("*.md")} - set(pages):
         (target / stale).unlink()
     for name, text in pages.items():
         path = target / name
@@ -54,8 +54,9 @@ def modules(package: str) -> list[str]:
 
 
 def is_package(module: str) -> bool:
-    """Return whether a module is a package (its names live in its files)."""
-    return hasattr(importlib.import_module(module), "__path__")
+    """Return whether a module is a package (its names live in its files); the module itself is not imported."""
+    found = importlib.util.find_spec(module)
+    return found is not None and found.submodule_search_locations is not None
 
 
 def section(module: str) -> str:

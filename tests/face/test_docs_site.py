@@ -16,8 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("sphinx", reason="the site needs the extra [docs]")
     out = tmp_path_factory.mktemp("site")
+    strict = ["-W", "--keep-going", "-q", "-d", out / "trees"]
     built = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", out / "trees", ROOT / "docs", out],
+        [sys.executable, "-m", "sphinx", *strict, "-b", "html", ROOT / "docs", out],
         capture_output=True,
         text=True,
         check=False,

@@ -4,8 +4,8 @@ r"""The fit, end to end.
 2. Pilot: an affine fit with a wide knee gives the scale of the residuals, so that a wild time neither draws the fit nor
    weighs more because it is small; the knee M is 1.345 robust standard deviations of the best tile's residuals.
 3. Tile: by held-out error (`tile_choice`).
-4. Coefficients: what the data do not ask for is dropped (`prune`), the rest is the global minimum of the Huber loss over
-   all splits between floor and line (`program`).
+4. Coefficients: what the data do not ask for is dropped (`prune`), the rest is the global minimum of the Huber loss
+   over all splits between floor and line (`program`).
 5. Judgement: cross-validated errors by regime, an error band that holds, regions left out, bootstrap intervals.
 """
 
