@@ -12,6 +12,7 @@ __all__ = [
     "TileqError",
     "boolean",
     "finite",
+    "instance",
     "near_matches",
     "nonnegative",
     "nonnegative_int",
@@ -89,6 +90,12 @@ def positive_int(name: str, value: float) -> int:
     if number < 1 or number != int(number):
         raise InputError(f"{name} is {value!r}; expected a whole number that is 1 or more")
     return int(number)
+
+
+def instance(name: str, value: object, kind: type) -> None:
+    """Refuse `value` unless it is of that kind, naming it."""
+    if not isinstance(value, kind):
+        raise InputError(f"{name} is {value!r}; expected an object of {kind.__name__}")
 
 
 def nonnegative_int(name: str, value: float) -> int:

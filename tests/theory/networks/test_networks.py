@@ -296,3 +296,23 @@ def test_slots_one_more_token_breaks_the_lock() -> None:
     assert slot_verdict("sarathi", budget=128, **{**STREAM, "slots": 90}).state == "diverges"
     with pytest.raises(InputError, match="gap_s"):
         slot_verdict("sarathi", budget=128, **{**STREAM, "gap_s": 0.0})
+
+
+def test_priority_certificates_are_proved_apart_from_their_program() -> None:
+    from dataclasses import replace
+
+    from tileq_theory.networks.exact_fluid import exact_drifts
+
+    net = rybko_stolyar(rate_per_s=0.9 * 768 / 608)
+    order = ["ab.1", "ba.1", "ab.2", "ba.2"]
+    found = priority_certificate(net, order)
+    assert found.stable and found.verify(net, order)
+    # the exact drifts are those of the program, and a weight that is off is found out
+    exact = exact_drifts(net, order)
+    assert exact is not None and len(exact) > 3
+    for drift in exact:
+        assert np.min(np.abs(found.drifts - np.array([float(d) for d in drift])).sum(axis=1)) < 1e-9
+    assert not replace(found, weights=found.weights[::-1] * np.array([1.0, -1.0, 1.0, 1.0])).verify(net, order)
+    assert not replace(found, weights=np.array([1.0, 0.0, 0.0, 0.0])).verify(net, order)
+    bad = ["ab.2", "ba.2", "ab.1", "ba.1"]
+    assert not replace(found).verify(net, bad)

@@ -14,7 +14,7 @@ from tileq_theory.chain.drift import Saturation
 from tileq_theory.chain.kernel import Kernel
 from tileq_theory.chain.system import ChainSystem
 from tileq_theory.chain.tail import TailBound
-from tileq_theory.errors import InputError
+from tileq_theory.errors import InputError, finite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +95,6 @@ class ChainAnswer:
 
 
 def _quantile(law: np.ndarray, probability: float) -> int:
-    if not 0 < probability < 1:
+    if not 0 < finite("probability", probability) < 1:
         raise InputError(f"probability is {probability!r}; expected a number strictly between 0 and 1")
     return int(np.searchsorted(np.cumsum(law), probability))

@@ -34,7 +34,7 @@ _LEAST = 1e-17
 _LEFT = 1e-9
 _MOST_CELLS = 6e7
 _MOST_WORK = 6e9
-_LEAST_RESOLUTION = 8
+_LEAST_RESOLUTION, _MOST_RESOLUTION = 8, 100_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -160,8 +160,10 @@ def ttft_law(answer: ChainAnswer, *, resolution: int = 256) -> LatencyLaw:
 def _follow(answer: ChainAnswer, resolution: int, columns: int) -> _Followed:
     """Follow the tagged request to its admission; `columns`: requests behind that will be told apart afterwards."""
     ticks = positive_int("resolution", resolution)
-    if ticks < _LEAST_RESOLUTION:
-        raise InputError(f"resolution is {resolution!r}; expected a whole number of {_LEAST_RESOLUTION} or more")
+    if not _LEAST_RESOLUTION <= ticks <= _MOST_RESOLUTION:
+        raise InputError(
+            f"resolution is {resolution!r}; expected a whole number from {_LEAST_RESOLUTION} to {_MOST_RESOLUTION}"
+        )
     kernel, room = answer.kernel, answer.system.waiting_room
     if answer.system.duration_stages is not None:
         raise InputError("the law needs iterations of fixed length (duration_stages None); use the answer's means")

@@ -20,7 +20,7 @@ import math
 from dataclasses import dataclass
 
 from tileq_theory.demand import Demand
-from tileq_theory.errors import InputError, nonnegative, positive, positive_int
+from tileq_theory.errors import InputError, instance, nonnegative, positive, positive_int
 from tileq_theory.iteration_time import IterationTime
 
 
@@ -80,6 +80,8 @@ class FluidSystem:
     kv_capacity_tokens: float = math.inf
 
     def __post_init__(self) -> None:
+        instance("time", self.time, IterationTime)
+        instance("demand", self.demand, Demand)
         object.__setattr__(self, "rate_per_s", nonnegative("rate_per_s", self.rate_per_s))
         positive("prefill_tokens of the demand", self.demand.prefill_tokens)
         positive("decode_tokens of the demand", self.demand.decode_tokens)

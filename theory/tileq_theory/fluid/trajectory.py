@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from tileq_theory.errors import InputError, SolveError, positive
+from tileq_theory.errors import InputError, SolveError, positive, positive_int
 from tileq_theory.fluid.policies import FluidPolicy
 from tileq_theory.fluid.system import FluidState, FluidSystem
 
@@ -122,7 +122,7 @@ def fluid_path(
     50.0
     """
     horizon = positive("horizon_s", horizon_s)
-    if points < 2:
+    if positive_int("points", points) < 2:
         raise InputError(f"points is {points!r}; expected 2 or more")
     here = _start(system, start or FluidState())
     grid = np.linspace(0.0, horizon, points)

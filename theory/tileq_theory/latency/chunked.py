@@ -59,7 +59,7 @@ from jaxtyping import Float
 from tileq_theory.capacity import Limits
 from tileq_theory.capacity.single import single_level_rate
 from tileq_theory.conventions import TokenConvention
-from tileq_theory.errors import InputError, SolveError, positive
+from tileq_theory.errors import InputError, SolveError, instance, positive, positive_int
 from tileq_theory.iteration_time import IterationTime
 from tileq_theory.latency.chunked_state import fixed_point
 from tileq_theory.latency.mg1 import mg1
@@ -179,7 +179,11 @@ def chunked_latency(
     >>> 0.02 < light.ttft_s < 0.05, light.tbt_quantile_s(0.99) > light.tbt_quantile_s(0.5)
     (True, True)
     """
-    rate, budget = positive("rate_per_s", rate_per_s), int(positive("token_budget", token_budget))
+    instance("time", time, IterationTime)
+    instance("lengths", lengths, JointLaw)
+    if max_num_seqs is not None:
+        positive_int("max_num_seqs", max_num_seqs)
+    rate, budget = positive("rate_per_s", rate_per_s), positive_int("token_budget", token_budget)
     if order not in ("fcfs", "spf"):
         raise InputError(f"order is {order!r}; expected 'fcfs' or 'spf'")
     demand = lengths.demand(chunk_tokens=budget, convention=convention)

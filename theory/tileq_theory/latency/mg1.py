@@ -104,8 +104,8 @@ POLICIES: dict[str, Callable[[float, ServiceLaw, SizePoints], Points]] = {
 
 
 def _rule(policy: str) -> Callable[[float, ServiceLaw, SizePoints], Points]:
-    if policy not in POLICIES:
-        raise InputError(f"policy {policy!r} is not known; {near_matches('policies', policy, POLICIES)}")
+    if not isinstance(policy, str) or policy not in POLICIES:
+        raise InputError(f"policy {policy!r} is not known; {near_matches('policies', str(policy), POLICIES)}")
     return POLICIES[policy]
 
 

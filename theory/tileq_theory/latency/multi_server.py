@@ -40,7 +40,7 @@ def erlang_b(servers: int, offered: float) -> float:
     >>> round(erlang_b(2, 1.0), 6)  # (1/2)/(1 + 1 + 1/2)
     0.2
     """
-    c, a = positive_int("servers", servers), nonnegative("offered", offered)
+    c, a = _count("servers", servers), nonnegative("offered", offered)
     blocked = 1.0
     for k in range(1, c + 1):  # the recursion is stable for every a
         blocked = a * blocked / (k + a * blocked)
@@ -60,7 +60,7 @@ def erlang_c(servers: int, offered: float) -> float:
     >>> round(erlang_c(1, 0.7), 12), round(erlang_c(2, 1.0), 12)
     (0.7, 0.333333333333)
     """
-    c, a = positive_int("servers", servers), nonnegative("offered", offered)
+    c, a = _count("servers", servers), nonnegative("offered", offered)
     if a >= c:
         raise InputError(f"offered is {offered!r} on {c} servers; expected rate * E[S] below the number of servers")
     blocked = erlang_b(c, a)
@@ -122,7 +122,7 @@ def many_servers(
     >>> round(many_servers(rate_per_s=0.5, servers=1, mean_service_s=1.0, scv=0.0).waiting_s, 6)  # M/D/1
     0.5
     """
-    c, mean = positive_int("servers", servers), positive("mean_service_s", mean_service_s)
+    c, mean = _count("servers", servers), positive("mean_service_s", mean_service_s)
     a, variation = nonnegative("rate_per_s", rate_per_s) * mean, nonnegative("scv", scv)
     if formula not in ("kimura", "lee-longton"):
         raise InputError(f"formula is {formula!r}; expected 'kimura' or 'lee-longton'")
@@ -164,9 +164,17 @@ def bounded_queue(
     [0.25, 0.25, 0.25, 0.25]
     """
     rate, mu = nonnegative("rate_per_s", rate_per_s), positive("service_rate_per_s", service_rate_per_s)
-    k, c = positive_int("places", places), positive_int("servers", servers)
+    k, c = _count("places", places), _count("servers", servers)
     if k < c:
         raise InputError(f"places is {k} with {c} servers; expected a place in the system for every server")
     from tileq_theory.latency.birth_death import stationary
 
     return stationary(np.full(k, rate), mu * np.minimum(np.arange(1, k + 1), c))
+
+
+def _count(name: str, value: float) -> int:
+    """Return a whole number of servers or places that a recursion can go through."""
+    count = positive_int(name, value)
+    if count > 1_000_000:
+        raise InputError(f"{name} is {value!r}; expected at most a million")
+    return count

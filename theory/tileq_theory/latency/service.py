@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from tileq_theory.errors import InputError, finite, nonnegative, positive
+from tileq_theory.errors import InputError, finite, instance, nonnegative, positive
 from tileq_theory.latency.length_atoms import length_atoms
 from tileq_theory.latency.points import SizePoints, size_points
 from tileq_theory.latency.quadrature import (
@@ -322,6 +322,7 @@ def _name(law: Density) -> str:
 
 def stable_load(rate_per_s: float, law: ServiceLaw) -> tuple[float, float]:
     """Return (rate, load), or raise `InputError` where the load is 1 or more."""
+    instance("service", law, ServiceLaw)
     rate = nonnegative("rate_per_s", rate_per_s)
     load = rate * law.mean_s
     if load >= 1:
