@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from tileq_engine.clock import PS_PER_S
 from tileq_engine.compile import bound_decision, compiled_kernels, entry_point, hook_for, plain_kernels
 from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy
 from tileq_engine.requests import Requests
+from tileq_engine.scheduler_leave import cancel, end_early
 from tileq_engine.simulator import policy_error
-from tileq_engine.simulator_state import make_state
+from tileq_engine.simulator_collect import Pairs, collect
+from tileq_engine.simulator_result import RawRun
+from tileq_engine.simulator_state import State, make_state
 from tileq_theory.errors import InputError, nonnegative, positive_int
 from tileq_theory.iteration_time import IterationTime
 
@@ -29,7 +32,8 @@ class Batch:
     """What to run now: members in order of admission; each has a chunk of its prompt or one decode.
 
     `context_tokens` is the KV a member has before this iteration. `preempted` are the requests whose blocks this
-    decision has taken back, the last one first: their KV is to be dropped, or moved to the host under swap.
+    decision has taken back, the last one first; `swapped` says whose KV is to be moved to the host, the others' is to
+    be dropped.
     """
 
     ids: Int[np.ndarray, "member"]
@@ -37,6 +41,7 @@ class Batch:
     decode: Int[np.ndarray, "member"]
     context_tokens: Int[np.ndarray, "member"]
     preempted: Int[np.ndarray, "victim"]
+    swapped: Bool[np.ndarray, "victim"]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -51,6 +56,9 @@ class Scheduler:
         As for `simulate`.
     capacity
         Requests that can be added in all; the arrays are allocated once.
+    requests
+        Requests known beforehand, each announced at its arrival: decisions are then those of `simulate`, rules that
+        look at the requests before the run included. `capacity` is theirs unless it is larger.
     python
         Uncompiled, for debugging.
 
@@ -71,26 +79,31 @@ class Scheduler:
         policy: Policy,
         config: EngineConfig | None = None,
         *,
-        capacity: int = 65_536,
-        groups: int = 1,
+        capacity: int | None = None,
+        requests: Requests | None = None,
         python: bool = False,
     ) -> None:
         self.policy = policy
         self.config = policy.settings(config or EngineConfig())
-        self.capacity = positive_int("capacity", capacity)
-        shape = Requests.from_arrays(arrival_ps=[0], prompt_tokens=[1], output_tokens=[1])
+        known = 0 if requests is None else len(requests)
+        self.capacity = max(known, positive_int("capacity", capacity or known or 65_536))
+        shape = requests or Requests.from_arrays(arrival_ps=[0], prompt_tokens=[1], output_tokens=[1])
         compiled = not python
         kernels = compiled_kernels() if compiled else plain_kernels()
-        self._state = make_state(
+        self._state: State = make_state(
             shape,
             policy,
             IterationTime(),
-            self.config.with_(gap_mode="histogram"),
+            self.config if known else self.config.with_(gap_mode="histogram"),
             compiled=compiled,
             macro=False,
             capacity=self.capacity,
         )
-        self._state.set_scalars({"n": 0})
+        self._state.set_scalars({"n": known})
+        self._requests = requests
+        self._pairs = Pairs()
+        self._closed = False
+        self._last_arrival_ps = int(requests.arrival_ps[-1]) if requests is not None and known else 0
         rules = policy.rules
         if self.config.preemption == "none":
             rules["eviction"] = "evict_none"
@@ -102,7 +115,7 @@ class Scheduler:
             self._decide = functools.partial(_plain_decision, decide, hooks)
         size = 6 * min(self.config.max_num_seqs, self.capacity)
         self._out = np.zeros(size, dtype=np.int64) if compiled else [0] * size
-        self._count = 0
+        self._count = known
         self._open = False
 
     def __len__(self) -> int:
@@ -110,9 +123,52 @@ class Scheduler:
         return self._state.scalar("nsys")
 
     @property
+    def now_ps(self) -> int:
+        """The clock: the end of the last iteration, or the instant of a later decision."""
+        return self._state.scalar("now")
+
+    @property
+    def count(self) -> int:
+        """Requests added so far, those that have not arrived yet included."""
+        return self._count
+
+    @property
     def kv_blocks_used(self) -> int:
         """Blocks that the residents hold."""
         return self._state.scalar("total_blocks") - self._state.scalar("free")
+
+    @property
+    def next_arrival_ps(self) -> int | None:
+        """When the next of the requests added arrives; None when all have."""
+        s = self._state
+        place = s.scalar("next")
+        if place >= s.scalar("n"):
+            return None
+        return int(s.R["arrival"][place]) if s.compiled else int(s.R[place].arrival)
+
+    @property
+    def next_event_ps(self) -> int | None:
+        """When something can change while nothing runs: the next arrival, or the moment a rule waits for; else None."""
+        wake = self._state.scalar("wake")
+        arrival = self.next_arrival_ps
+        times = [t for t in (arrival, wake if wake > self.now_ps else None) if t is not None]
+        return min(times, default=None)
+
+    def facts(self, *names: str) -> list[int]:
+        """Return integers of the scalar record (`records.SCALAR_FIELDS`) by name, for tables and logs."""
+        return [self._state.scalar(name) for name in names]
+
+    def close(self) -> None:
+        """Tell that nobody is to be added any more: once all have arrived, rules that wait for company stop waiting."""
+        self._closed = True
+
+    def turn_away(self) -> int:
+        """Forget the requests that have not arrived yet, and take no more; return how many there were."""
+        s = self._state
+        left = s.scalar("n") - s.scalar("next")
+        s.set_scalars({"n": s.scalar("next")})
+        self._closed, self._last_arrival_ps = True, 0
+        return left
 
     def add(
         self,
@@ -143,6 +199,7 @@ class Scheduler:
             "paying": int(paying),
         }
         self._state.set_request(i, fields)
+        self._last_arrival_ps = fields["arrival"]
         self._count += 1
         self._state.set_scalars({"n": self._count})
         return i
@@ -151,6 +208,9 @@ class Scheduler:
         """Form the batch of the instant `now_ps` (not before the last completion)."""
         if self._open:
             raise InputError("decide was called twice; complete the batch first")
+        if self._closed:
+            last = self._last_arrival_ps
+            self._state.set_scalars({"drain": int(last <= now_ps)})
         members = int(self._decide(*self._state.decision, self._out, now_ps))
         if members < 0:
             raise policy_error(self._state, self.policy, None)
@@ -158,7 +218,20 @@ class Scheduler:
         rows = np.array(self._out[: 4 * members], dtype=np.int64).reshape(members, 4).T
         lost = self._state.scalar("npreempt")
         victims = np.array(self._out[4 * members : 4 * members + lost], dtype=np.int64)
-        return Batch(rows[0], rows[1], rows[2], rows[3], victims)
+        return Batch(rows[0], rows[1], rows[2], rows[3], victims, self._state.held_on_host(victims))
+
+    def end_early(self, ids: Int[np.ndarray, "ended"]) -> None:
+        """Tell that these members of the open batch end with the token it gives them, before their limit."""
+        if not self._open:
+            raise InputError("end_early was called without a batch; decide first")
+        for i in ids.tolist():
+            end_early(self._state, int(i))
+
+    def cancel(self, request: int) -> None:
+        """Take a request out of the system, wherever it is; its blocks are free again."""
+        if self._open:
+            raise InputError("cancel was called with an open batch; complete it first")
+        cancel(self._state, request)
 
     def complete(self, duration_ps: int) -> Int[np.ndarray, "finished"]:
         """Tell that the batch has run and took `duration_ps`; return the ids of requests that ended with it."""
@@ -166,9 +239,15 @@ class Scheduler:
             raise InputError("complete was called without a batch; decide first")
         self._open = False
         s = self._state
+        if s.scalar("gap_mode") == 0 and s.scalar("npairs") + s.scalar("nres") + 8 > s.scalar("pairs_cap") - 64:
+            self._pairs.flush(s)
         ended = int(self._complete(s.R, s.B, s.S, s.O, s.P, s.GS, s.GP, s.GH, s.GC, self._out, duration_ps))
         done: np.ndarray = np.array(self._out[:ended], dtype=np.int64)
         return done
+
+    def raw_run(self, requests: Requests, stop_reason: str, time: IterationTime, mode: str) -> RawRun:
+        """Return what has happened so far as a raw result (no samples, no trace); `requests` are those added."""
+        return collect(self._state, self._pairs, stop_reason, requests, self.policy, self.config, time, mode)
 
 
 def _plain_decision(decide: Any, hooks: tuple[Any, ...], *arguments: Any) -> Any:
