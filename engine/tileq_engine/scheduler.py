@@ -59,6 +59,8 @@ class Scheduler:
     requests
         Requests known beforehand, each announced at its arrival: decisions are then those of `simulate`, rules that
         look at the requests before the run included. `capacity` is theirs unless it is larger.
+    time
+        What a policy that plans with the iteration time (theta, eb_plus) is told of it.
     python
         Uncompiled, for debugging.
 
@@ -81,6 +83,7 @@ class Scheduler:
         *,
         capacity: int | None = None,
         requests: Requests | None = None,
+        time: IterationTime | None = None,
         python: bool = False,
     ) -> None:
         self.policy = policy
@@ -93,7 +96,7 @@ class Scheduler:
         self._state: State = make_state(
             shape,
             policy,
-            IterationTime(),
+            time or IterationTime(),
             self.config if known else self.config.with_(gap_mode="histogram"),
             compiled=compiled,
             macro=False,
@@ -108,7 +111,8 @@ class Scheduler:
         if self.config.preemption == "none":
             rules["eviction"] = "evict_none"
         hooks = tuple(hook_for(kind, rules[kind], kernels) for kind in _KINDS)
-        decide, self._complete = (entry_point(n) if compiled else kernels[n] for n in ("decide_at", "complete_at"))
+        names = ("decide_at", "announce_at", "complete_at")
+        decide, self._announce, self._complete = (entry_point(n) if compiled else kernels[n] for n in names)
         if compiled:
             self._decide = bound_decision(decide, hooks)
         else:
@@ -158,6 +162,31 @@ class Scheduler:
         """Return integers of the scalar record (`records.SCALAR_FIELDS`) by name, for tables and logs."""
         return [self._state.scalar(name) for name in names]
 
+    def latencies_s(self, recent: int) -> tuple[float | None, float | None]:
+        """Return median TTFT and median largest gap of the requests announced last, `recent` of them; None without."""
+        upto = self._state.scalar("next")
+        first = self._state.column("first", max(0, upto - recent), upto)
+        arrival = self._state.column("arrival", max(0, upto - recent), upto)
+        gap = self._state.column("max_gap", max(0, upto - recent), upto)
+        ttft, gaps = (first - arrival)[first >= 0], gap[gap > 0]
+        return (
+            float(np.median(ttft)) / PS_PER_S if ttft.size else None,
+            float(np.median(gaps)) / PS_PER_S if gaps.size else None,
+        )
+
+    def on_device(self) -> tuple[Int[np.ndarray, "resident"], Int[np.ndarray, "resident"]]:
+        """Return the residents and the tokens of each whose KV is on the device."""
+        s = self._state
+        seats = [int(s.O[k]) for k in range(s.scalar("nres"))]
+        rows = [(s.B[at]["id"], s.B[at]["cached"]) if s.compiled else (s.B[at].id, s.B[at].cached) for at in seats]
+        pairs = np.array(rows, dtype=np.int64).reshape(-1, 2)
+        return pairs[:, 0], pairs[:, 1]
+
+    def on_host(self) -> tuple[Int[np.ndarray, "request"], Int[np.ndarray, "request"]]:
+        """Return the waiting requests, and the tokens of each, whose KV is in host memory."""
+        cached = self._state.column("cached")
+        return np.flatnonzero(cached), cached[cached > 0]
+
     def close(self) -> None:
         """Tell that nobody is to be added any more: once all have arrived, rules that wait for company stop waiting."""
         self._closed = True
@@ -203,6 +232,10 @@ class Scheduler:
         self._count += 1
         self._state.set_scalars({"n": self._count})
         return i
+
+    def arrive(self, now_ps: int) -> int:
+        """Move the clock to `now_ps`, let in whoever has arrived by then; return the requests in the system."""
+        return int(self._announce(self._state.R, self._state.S, now_ps))
 
     def decide(self, now_ps: int) -> Batch:
         """Form the batch of the instant `now_ps` (not before the last completion)."""

@@ -78,11 +78,11 @@ class State:
             else:
                 setattr(self.R[i], name, value)
 
-    def column(self, name: str) -> np.ndarray:
-        """Return one field of every request, int64."""
+    def column(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """Return one field of every request (or of those from `start` to `stop`), int64."""
         if self.compiled:
-            return np.ascontiguousarray(self.R[name], dtype=np.int64)
-        return np.array([getattr(r, name) for r in self.R], dtype=np.int64)
+            return np.ascontiguousarray(self.R[name][start:stop], dtype=np.int64)
+        return np.array([getattr(r, name) for r in self.R[start:stop]], dtype=np.int64)
 
     def held_on_host(self, ids: Int[np.ndarray, "request"]) -> Bool[np.ndarray, "request"]:
         """Return which of these requests have their KV in host memory."""
