@@ -15,6 +15,7 @@ from tileq_engine.clock import PS_PER_S
 from tileq_engine.compile import bound_decision, compiled_kernels, entry_point, hook_for, plain_kernels
 from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy
+from tileq_engine.records import SCALAR_FIELDS
 from tileq_engine.requests import Requests
 from tileq_engine.scheduler_leave import cancel, end_early
 from tileq_engine.simulator import policy_error
@@ -24,6 +25,9 @@ from tileq_engine.simulator_state import State, make_state
 from tileq_theory.errors import InputError, nonnegative, positive_int
 from tileq_theory.iteration_time import IterationTime
 
+_PLACE = {name: place for place, (name, _) in enumerate(SCALAR_FIELDS)}
+_NOBODY = np.zeros(0, dtype=np.int64)
+_NONE = np.zeros(0, dtype=bool)
 _KINDS = ("decodes", "order", "mixing", "admission", "eviction")
 
 
@@ -103,7 +107,7 @@ class Scheduler:
             capacity=self.capacity,
         )
         self._state.set_scalars({"n": known})
-        self._requests = requests
+        self._flat = self._state.S.view(np.int64) if compiled else None  # every scalar has eight bytes
         self._pairs = Pairs()
         self._closed = False
         self._last_arrival_ps = int(requests.arrival_ps[-1]) if requests is not None and known else 0
@@ -129,7 +133,7 @@ class Scheduler:
     @property
     def now_ps(self) -> int:
         """The clock: the end of the last iteration, or the instant of a later decision."""
-        return self._state.scalar("now")
+        return self.facts("now")[0]
 
     @property
     def count(self) -> int:
@@ -160,7 +164,10 @@ class Scheduler:
 
     def facts(self, *names: str) -> list[int]:
         """Return integers of the scalar record (`records.SCALAR_FIELDS`) by name, for tables and logs."""
-        return [self._state.scalar(name) for name in names]
+        if self._flat is None:
+            return [self._state.scalar(name) for name in names]
+        flat = self._flat
+        return [int(flat[_PLACE[name]]) for name in names]
 
     def latencies_s(self, recent: int) -> tuple[float | None, float | None]:
         """Return median TTFT and median largest gap of the requests announced last, `recent` of them; None without."""
@@ -249,7 +256,9 @@ class Scheduler:
             raise policy_error(self._state, self.policy, None)
         self._open = members > 0
         rows = np.array(self._out[: 4 * members], dtype=np.int64).reshape(members, 4).T
-        lost = self._state.scalar("npreempt")
+        lost = self.facts("npreempt")[0]
+        if lost == 0:
+            return Batch(rows[0], rows[1], rows[2], rows[3], _NOBODY, _NONE)
         victims = np.array(self._out[4 * members : 4 * members + lost], dtype=np.int64)
         return Batch(rows[0], rows[1], rows[2], rows[3], victims, self._state.held_on_host(victims))
 

@@ -1,0 +1,287 @@
+"""The executor's own iteration times: batches of chosen composition through the real forward, beside the probe.
+
+A batch is prepared once (requests, blocks, histories) and run again and again through `Executor.run`: building the
+batch, the forward, the choice of tokens. Each run stands beside the probe, smoothed, and counts as its time over the
+probe's; a point is the median of these ratios at the reference speed. What the loop around it costs (the decision,
+the completion, the clock) is measured by `loop_overhead_s` and added to every point.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Design", "ProfilePoint", "loop_overhead_s", "measure_point", "profile_executor", "spread_designs"]
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tileq_engine.config import EngineConfig
+from tileq_engine.executor.backend import Backend
+from tileq_engine.executor.clocks import Probe
+from tileq_engine.executor.executor import Executor
+from tileq_engine.executor.sampling import FIXED_LENGTH
+from tileq_engine.scheduler import Batch
+from tileq_theory.errors import InputError, positive
+
+_WARM_UPS = 2
+_FEWEST, _MOST = 5, 60
+_NOTHING = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """A batch to measure.
+
+    Parameters
+    ----------
+    chunk_tokens, pieces, history_tokens
+        Prefill tokens, the prompts they belong to, and the tokens of each that are cached already.
+    decodes, context_tokens
+        Decoding sequences and their mean context; contexts are spread evenly over half to one and a half times it.
+    """
+
+    chunk_tokens: int = 0
+    pieces: int = 1
+    history_tokens: int = 0
+    decodes: int = 0
+    context_tokens: int = 16
+
+    @property
+    def tokens(self) -> int:
+        """Tokens through the model."""
+        return self.chunk_tokens + self.decodes
+
+    def chunks(self) -> list[int]:
+        """Return the prefill tokens of each prompt."""
+        if not self.chunk_tokens:
+            return []
+        edges = np.linspace(0, self.chunk_tokens, min(self.pieces, self.chunk_tokens) + 1).round().astype(int)
+        return [int(c) for c in np.diff(edges)]
+
+    def contexts(self) -> list[int]:
+        """Return the cached tokens of each decode before it runs."""
+        low, high = 0.5 * self.context_tokens, 1.5 * self.context_tokens
+        return [max(1, int(c)) for c in np.linspace(low, high, self.decodes)]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilePoint:
+    """A measured batch: its composition as an `IterationTime` takes it, and its time."""
+
+    tokens: int
+    pairs: float
+    kv_tokens: int
+    sequences: int
+    prefill_tokens: int
+    seconds: float
+    raw_seconds: float
+    repeats: int
+    probe_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+
+def spread_designs(
+    most_tokens: int, most_sequences: int, longest_context: int, count: int = 40, seed: int = 0
+) -> list[Design]:
+    """Return designs that fill what a run can form: decodes alone, prompts alone, and both, in turn.
+
+    Sizes are spread evenly on a logarithmic scale over what the limits allow, in an order that covers the whole range
+    again and again, so that a session cut short has seen all of it.
+    """
+    random = np.random.default_rng(seed)
+    found = [
+        Design(decodes=1, context_tokens=max(2, longest_context // 4)),
+        Design(decodes=most_sequences, context_tokens=max(2, longest_context // 3)),
+        Design(chunk_tokens=most_tokens, pieces=max(1, most_tokens // max(longest_context, 1))),
+    ]
+    while len(found) < count:
+        kind, u = len(found) % 3, random.random(4)
+        context = max(2, round(longest_context * (0.1 + 0.55 * u[0])))
+        decodes = max(1, round(most_sequences ** (0.2 + 0.8 * u[1])))
+        chunk = max(1, round(most_tokens ** (0.2 + 0.8 * u[2])))
+        history = round(longest_context * 0.5 * u[3]) if u[3] > 0.5 else 0
+        pieces = max(1, min(chunk, -(-chunk // max(longest_context - history, 1)), most_sequences))
+        pieces = max(pieces, min(chunk, most_sequences, int(random.integers(1, 5))))
+        if kind == 0:
+            found.append(Design(decodes=decodes, context_tokens=context))
+        elif kind == 1:
+            found.append(Design(chunk_tokens=chunk, pieces=pieces, history_tokens=history))
+        else:
+            decodes = min(decodes, max(1, most_tokens - 1), max(1, most_sequences - pieces))
+            chunk = max(1, min(chunk, most_tokens - decodes))
+            found.append(Design(chunk, min(pieces, chunk), history, decodes, context))
+    return found
+
+
+def prepared(executor: Executor, design: Design) -> Batch:
+    """Return the batch of a design, its requests known to the executor and their blocks taken."""
+    ids, prefill, decode, context = list[int](), list[int](), list[int](), list[int]()
+    vocabulary = executor.backend.vocab_size
+    random = np.random.default_rng(design.tokens)
+    for chunk in design.chunks():
+        prompt = random.integers(0, vocabulary, design.history_tokens + chunk, dtype=np.int32)
+        ids.append(executor.histories.add(prompt, 1))
+        prefill, decode, context = [*prefill, chunk], [*decode, 0], [*context, design.history_tokens]
+    for held in design.contexts():
+        ids.append(executor.histories.add(random.integers(0, vocabulary, held + 1, dtype=np.int32), 1))
+        prefill, decode, context = [*prefill, 0], [*decode, 1], [*context, held]
+    for _ in ids:
+        executor.sampling.add(FIXED_LENGTH, ())
+    columns = (np.array(c, dtype=np.int64) for c in (ids, prefill, decode, context))
+    return Batch(*columns, _NOTHING, _NOTHING.astype(bool))
+
+
+def composition(batch: Batch) -> tuple[int, float, int, int]:
+    """Return (n, A, K, m) of a batch."""
+    c, h = batch.prefill_tokens, batch.context_tokens
+    pairs = float((c * (h + (c + 1) / 2)).sum())
+    kv = int(((h + 1) * batch.decode).sum())
+    return int((c + batch.decode).sum()), pairs, kv, len(batch)
+
+
+def measure_point(
+    executor: Executor,
+    design: Design,
+    probe: Probe,
+    now_ns: Callable[[], int],
+    *,
+    most_s: float = 0.5,
+    extra_s: float = 0.0,
+) -> ProfilePoint:
+    """Run one design until its median is known to about one per cent, or for `most_s` seconds."""
+    batch = prepared(executor, design)
+    ratios, raw, probes = list[float](), list[float](), list[float]()
+    begun = time.monotonic()
+    try:
+        for turn in range(_WARM_UPS + _MOST):
+            speed = probe.once()
+            start = now_ns()
+            outcome = executor.run(batch)
+            took = (now_ns() - start) / 1e9 + extra_s
+            executor.histories.length[outcome.requests] -= 1  # the same batch again
+            if turn < _WARM_UPS:
+                continue
+            ratios.append(took / (speed / probe.reference_ns))
+            raw.append(took)
+            probes.append(speed / 1e9)
+            spent = time.monotonic() - begun
+            if len(ratios) >= _FEWEST and (spent > most_s or _known(ratios)):
+                break
+    finally:
+        executor.drop(batch.ids)
+    n, pairs, kv, m = composition(batch)
+    return ProfilePoint(
+        tokens=n,
+        pairs=pairs,
+        kv_tokens=kv,
+        sequences=m,
+        prefill_tokens=int(batch.prefill_tokens.sum()),
+        seconds=float(np.median(ratios)),
+        raw_seconds=float(np.median(raw)),
+        repeats=len(ratios),
+        probe_s=float(np.median(probes)),
+    )
+
+
+def _known(values: Sequence[float], precision: float = 0.01) -> bool:
+    """Return whether the median's 95 % interval is within `precision` of it, by order statistics."""
+    r = len(values)
+    low = int((r - 1.96 * r**0.5) / 2)
+    if r < 8 or low < 1:
+        return False
+    ordered = sorted(values)
+    return (ordered[r - 1 - low] - ordered[low]) / 2 <= precision * ordered[r // 2]
+
+
+def profile_executor(
+    backend: Backend,
+    probe: Probe,
+    *,
+    most_tokens: int,
+    most_sequences: int,
+    longest_context: int,
+    budget_s: float = 60.0,
+    count: int = 40,
+    extra_s: float = 0.0,
+    designs: Sequence[Design] | None = None,
+    seed: int = 0,
+    on_point: Callable[[ProfilePoint], None] | None = None,
+) -> list[ProfilePoint]:
+    """Measure designs one after another within `budget_s` seconds; each is handed to `on_point` as it is known."""
+    positive("budget_s", budget_s)
+    if not probe.reference_ns:
+        probe.set_reference()
+    chosen = list(designs or spread_designs(most_tokens, most_sequences, longest_context, count, seed))
+    cuda = bool(backend.describe().get("cuda"))
+    now = time.perf_counter_ns if cuda else time.thread_time_ns
+    begun, points = time.monotonic(), list[ProfilePoint]()
+    for design in chosen:
+        left = budget_s - (time.monotonic() - begun)
+        if left <= 0 and len(points) >= _FEWEST:
+            break
+        executor = Executor(backend, design.decodes + len(design.chunks()))
+        share = max(left, 0.0) / (len(chosen) - len(points))
+        points.append(measure_point(executor, design, probe, now, most_s=2 * share, extra_s=extra_s))
+        if on_point is not None:
+            on_point(points[-1])
+    if not points:
+        raise InputError("no batch was measured; give more time or fewer limits")
+    return points
+
+
+class _NoModel:
+    """A backend that does nothing, so that a session over it costs what the loop costs."""
+
+    eos_token_ids: tuple[int, ...] = ()
+    max_positions = None
+
+    def __init__(self, like: Backend) -> None:
+        self.blocks, self.block_tokens, self.vocab_size = like.blocks, like.block_tokens, like.vocab_size
+
+    def step(self, batch: Any, rows: Any) -> Any:
+        """Return token 0 for each."""
+        from tileq_engine.executor.backend import Step
+
+        return Step(np.zeros(batch.last_rows.size, dtype=np.int64), 0.0, 0.0, 0.0)
+
+    def copy_out(self, blocks: list[int]) -> Any:
+        """Return nothing."""
+
+    def copy_in(self, held: Any, blocks: list[int]) -> None:
+        """Take nothing."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return its name."""
+        return {"model": "none"}
+
+
+def loop_overhead_s(backend: Backend, config: EngineConfig, residents: int, iterations: int = 300) -> float:
+    """Return the CPU seconds of an iteration that `Executor.run` does not contain: decision, completion, clock."""
+    from tileq_engine.executor.session import Session
+    from tileq_engine.registry import policy
+    from tileq_engine.requests import Requests
+
+    count = min(residents, config.max_num_seqs)
+    asked = Requests.from_arrays(
+        arrival_ps=np.zeros(count, dtype=np.int64), prompt_tokens=1, output_tokens=iterations + 8
+    )
+    free = config.with_(kv_tokens=None, token_budget=max(config.token_budget, count))
+    session = Session(_NoModel(backend), policy("sarathi"), free, requests=asked, clock="cpu")
+    for _ in range(4):
+        session.step()
+    outside = [s for s in _outside(session, iterations)]
+    return float(np.median(outside))
+
+
+def _outside(session: Any, iterations: int) -> Iterator[float]:
+    for _ in range(iterations):
+        start = time.thread_time_ns()
+        outcome = session.step()
+        took = (time.thread_time_ns() - start) / 1e9
+        r = outcome.record
+        yield max(0.0, took - r.launch_s - r.compute_s - r.sample_s)
