@@ -31,6 +31,11 @@ class Decoder:
         Size of the KV pool.
     attention
         `auto`, or the name of a backend.
+    invariant
+        On the CPU: rows of zeros fill up every product to a multiple of four rows. Products of one to three rows take
+        another path through the BLAS, with other roundings; from four rows on a row's bits no longer depend on how
+        many others there are (`row_invariant` asks the machine itself whether that holds). With the `paged`
+        attention the logits of a request are then the same bits in any batch, chunking and block layout.
 
     Examples
     --------
@@ -52,6 +57,7 @@ class Decoder:
         attention: str = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        invariant: bool = True,
     ) -> None:
         if len(weights.layers) != config.layers or tuple(weights.embedding.shape) != (
             config.vocab_size,
@@ -68,6 +74,7 @@ class Decoder:
         self.dtype = weights.dtype
         self.kv = KvPool(config, blocks, block_tokens=block_tokens, dtype=self.dtype, device=self.device)
         self.attention = choose_attention(attention, config, self.device, self.dtype, block_tokens)
+        self.row_multiple = 4 if invariant and self.device.type == "cpu" else 1
         self._frequencies = inverse_frequencies(config).to(self.device)
         self._factor = attention_factor(config)
 
@@ -107,13 +114,25 @@ class Decoder:
             return self._run(batch, plan)
 
     def _run(self, batch: FlatBatch, plan: Any) -> Float[torch.Tensor, "out vocab"]:
-        cosine, sine = self._turns(batch.positions)
-        x = self.weights.embedding[batch.token_ids]
+        turns = self._turns(batch.positions)
+        x = self._embed(batch)
         for i, layer in enumerate(self.weights.layers):
-            x = x + self._attend(i, layer, x, batch, plan, cosine, sine)
+            x = x + self._attend(i, layer, x, batch, plan, turns)
             x = x + self._mlp(layer, x)
-        x = self._norm(x[batch.last_rows], self.weights.norm)
-        return linear(x, self.weights.head).to(torch.float32)
+        return self._logits(x, batch)
+
+    def _embed(self, batch: FlatBatch) -> torch.Tensor:
+        return self._padded(self.weights.embedding[batch.token_ids], self.row_multiple)
+
+    def _logits(self, x: torch.Tensor, batch: FlatBatch) -> Float[torch.Tensor, "out vocab"]:
+        count = len(batch.last_rows)
+        rows = self._norm(self._padded(x[batch.last_rows], self.row_multiple), self.weights.norm)
+        return linear(rows, self.weights.head)[:count].to(torch.float32)
+
+    def _padded(self, x: torch.Tensor, multiple: int) -> torch.Tensor:
+        """Fill up to whole multiples of rows: see `row_multiple`."""
+        missing = -x.shape[0] % multiple
+        return x if missing == 0 else torch.cat((x, x.new_zeros((missing, *x.shape[1:]))))
 
     def trace(self, batch: FlatBatch, sequence: int) -> Iterator[tuple[str, torch.Tensor]]:
         """Run the batch again and yield, stage by stage, what concerns one sequence: for `check_finite`.
@@ -126,25 +145,27 @@ class Decoder:
         earlier = int(batch.host_context_tokens[sequence]) - (rows.stop - rows.start)
         with torch.inference_mode():
             plan = self.attention.plan(batch, self.kv)
-            cosine, sine = self._turns(batch.positions)
-            x = self.weights.embedding[batch.token_ids]
+            turns = self._turns(batch.positions)
+            x = self._embed(batch)
             yield "the embedding", x[rows]
             for i, layer in enumerate(self.weights.layers):
                 cached = torch.stack((self.kv.keys[i][blocks], self.kv.values[i][blocks]))
                 yield f"layer {i} (its cache of earlier tokens)", cached.flatten(1, 2)[:, :earlier]
-                x = x + self._attend(i, layer, x, batch, plan, cosine, sine)
+                x = x + self._attend(i, layer, x, batch, plan, turns)
                 yield f"layer {i} (attention)", x[rows]
                 x = x + self._mlp(layer, x)
                 yield f"layer {i} (MLP)", x[rows]
-            x = self._norm(x[batch.last_rows], self.weights.norm)
-            yield "the last norm", x
-            yield "the output matrix", linear(x, self.weights.head)
+            last = x[rows.stop - 1 : rows.stop]
+            yield "the last norm", self._norm(last, self.weights.norm)
+            yield "the output matrix", linear(self._norm(last, self.weights.norm), self.weights.head)
 
     def _turns(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines of all positions of the batch, once for all layers; in float32 as the model was trained."""
-        angle = positions.to(torch.float32)[:, None] * self._frequencies
-        angle = torch.cat((angle, angle), dim=-1)[:, None, :]
-        return (angle.cos() * self._factor).to(self.dtype), (angle.sin() * self._factor).to(self.dtype)
+        count = len(positions)
+        angle = self._padded(positions, 4 * self.row_multiple).to(torch.float32)[:, None] * self._frequencies
+        cosine, sine = (angle.cos() * self._factor, angle.sin() * self._factor)
+        both = (torch.cat((t, t), dim=-1)[:count, None, :].to(self.dtype) for t in (cosine, sine))
+        return next(both), next(both)
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return rms_norm(x, (x.shape[-1],), weight, self.config.norm_eps)
@@ -156,21 +177,20 @@ class Decoder:
         x: torch.Tensor,
         batch: FlatBatch,
         plan: Any,
-        cosine: torch.Tensor,
-        sine: torch.Tensor,
+        turns: tuple[torch.Tensor, torch.Tensor],
     ) -> torch.Tensor:
-        c = self.config
-        qkv = linear(self._norm(x, layer.attention_norm), layer.qkv, layer.qkv_bias)
+        c, count = self.config, len(batch.token_ids)
+        qkv = linear(self._norm(x, layer.attention_norm), layer.qkv, layer.qkv_bias)[:count]
         query, key, value = qkv.split((c.q_size, c.kv_size, c.kv_size), dim=-1)
-        query = query.view(-1, c.heads, c.head_dim)
-        key = key.view(-1, c.kv_heads, c.head_dim)
+        query = query.unflatten(-1, (c.heads, c.head_dim))
+        key = key.unflatten(-1, (c.kv_heads, c.head_dim))
         if layer.q_norm is not None and layer.k_norm is not None:
             query, key = self._norm(query, layer.q_norm), self._norm(key, layer.k_norm)
-        query, key = rotate(query, cosine, sine), rotate(key, cosine, sine)
+        query, key = rotate(query, *turns), rotate(key, *turns)
         self.kv.flat_keys[index].index_copy_(0, batch.slots, key)
-        self.kv.flat_values[index].index_copy_(0, batch.slots, value.view(-1, c.kv_heads, c.head_dim))
-        out = self.attention(index, query, self.kv, plan, c.window(index))
-        return linear(out.reshape(-1, c.q_size), layer.output, layer.output_bias)
+        self.kv.flat_values[index].index_copy_(0, batch.slots, value.unflatten(-1, (c.kv_heads, c.head_dim)))
+        out = self.attention(index, query, self.kv, plan, c.window(index)).reshape(count, c.q_size)
+        return linear(self._padded(out, self.row_multiple), layer.output, layer.output_bias)
 
     def _mlp(self, layer: LayerWeights, x: torch.Tensor) -> torch.Tensor:
         gate, up = linear(self._norm(x, layer.mlp_norm), layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)

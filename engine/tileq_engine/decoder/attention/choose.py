@@ -11,7 +11,7 @@ from tileq_engine.decoder.attention.sdpa import SdpaAttention
 from tileq_engine.decoder.config import DecoderConfig
 from tileq_theory.errors import InputError, near_matches
 
-_NAMES = ("auto", "sdpa")
+_NAMES = ("auto", "paged", "sdpa")
 
 
 def choose_attention(
@@ -20,4 +20,11 @@ def choose_attention(
     """Return the attention of that name, or for `auto` the fastest one that works here."""
     if name not in _NAMES:
         raise InputError(f"attention {name!r} is unknown; {near_matches('attentions', name, _NAMES)}")
-    return SdpaAttention()
+    paged = device.type == "cpu" and dtype == torch.float32
+    if name == "paged" and not paged:
+        raise InputError(f"attention 'paged' runs float32 on the CPU; the weights are {dtype} on {device}; use 'auto'")
+    if name == "sdpa" or not paged:
+        return SdpaAttention()
+    from tileq_engine.decoder.attention.paged import PagedAttention
+
+    return PagedAttention(config.heads)
