@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tileq.regions import region as region
     from tileq.simulating import Simulation as Simulation
     from tileq.simulating import simulate as simulate
+    from tileq.validating import Validated as Validated
+    from tileq.validating import validate as validate
     from tileq_engine.config import EngineConfig as EngineConfig
     from tileq_engine.policy import Policy as Policy
     from tileq_engine.registry import policy as policy
@@ -97,6 +99,7 @@ _HOMES = {
     "tileq.planning": ("Plan", "plan"),
     "tileq.regions": ("Region", "region"),
     "tileq.simulating": ("Simulation", "simulate"),
+    "tileq.validating": ("Validated", "validate"),
     "tileq_engine.config": ("EngineConfig",),
     "tileq_engine.policy": ("Policy",),
     "tileq_engine.registry": ("policy", "policy_names"),

@@ -7,7 +7,7 @@ __all__ = ["app"]
 from cyclopts import App
 
 from tileq import __version__
-from tileq.cli import calibrate, catalog, compare, plan, profile, region, simulate
+from tileq.cli import calibrate, catalog, compare, plan, profile, region, simulate, validate
 
 app = App(
     name="tileq",
@@ -23,4 +23,5 @@ app.command(simulate.simulate, help_epilogue=simulate.EXAMPLE)
 app.command(compare.compare, help_epilogue=compare.EXAMPLE)
 app.command(calibrate.calibrate, help_epilogue=calibrate.EXAMPLE)
 app.command(profile.profile, help_epilogue=profile.EXAMPLE)
+app.command(validate.validate, help_epilogue=validate.EXAMPLE)
 app.command(catalog.catalog, help_epilogue=catalog.EXAMPLE)

@@ -115,9 +115,9 @@ class RunClock:
         self._paused = self._now()
         self._wall_paused, self._cpu_paused = time.perf_counter_ns(), time.thread_time_ns()
 
-    def resume(self) -> None:
+    def resume(self, probe: bool = True) -> None:
         """Take the probe, and count again."""
-        if self.probe is not None:
+        if self.probe is not None and probe:
             self.probe.once()
         self._mark += self._now() - self._paused
         self._wall_mark += time.perf_counter_ns() - self._wall_paused
@@ -156,7 +156,7 @@ class WallClock(RunClock):
     def pause(self) -> None:
         """Real time does not stop."""
 
-    def resume(self) -> None:
+    def resume(self, probe: bool = True) -> None:
         """Real time does not stop."""
 
 

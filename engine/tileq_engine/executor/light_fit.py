@@ -115,6 +115,4 @@ def _fit(x: Float[np.ndarray, "point 4"], y: Float[np.ndarray, "point"], floor: 
             best, best_loss = (found, n0), loss
     assert best is not None  # there is always n0 = 0
     c, beta, e, k, s = (float(v) for v in best[0])
-    return IterationTime(
-        launch_s=c, weight_floor_s=beta * best[1], token_s=beta, pair_s=e, kv_token_s=k, sequence_s=s
-    )
+    return IterationTime(launch_s=c, weight_floor_s=beta * best[1], token_s=beta, pair_s=e, kv_token_s=k, sequence_s=s)

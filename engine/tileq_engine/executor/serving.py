@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["RunFailed", "Served", "serve"]
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,7 @@ def serve(
     live: bool | None = None,
     on_stop: StopRule = "drain",
     switch: StopSwitch | None = None,
+    until: Callable[[Session], bool] | None = None,
     seed: int = 0,
     check: bool = False,
 ) -> Served:
@@ -117,6 +118,8 @@ def serve(
         The table on stderr; None: when it is a terminal.
     on_stop
         What SIGINT and SIGTERM do: "drain" or "save" (a second signal saves).
+    until
+        Asked after every iteration, outside the clock; the run ends, "enough", when it says True.
 
     Raises
     ------
@@ -148,7 +151,7 @@ def serve(
         with watch, LiveTable(session, live) as table:
             if held is not None and held.entries:
                 _catch_up(session, held)
-            reason = _drive(session, watch, table)
+            reason = _drive(session, watch, table, until)
     except TileqError as error:
         kept = "" if held is None else f"; the {len(session.log.rows)} iterations before it are in {held.path}"
         raise RunFailed(f"{error}{kept}", _served(session, requests, "failed")) from error
@@ -158,7 +161,14 @@ def serve(
     return _served(session, requests, reason)
 
 
-def _drive(session: Session, watch: StopSwitch, table: LiveTable) -> str:
+def snapshot(session: Session, requests: Requests, reason: str = "running") -> Served:
+    """Return what a session has done so far, while it runs."""
+    return _served(session, requests, reason)
+
+
+def _drive(
+    session: Session, watch: StopSwitch, table: LiveTable, until: Callable[[Session], bool] | None = None
+) -> str:
     """Run to the end, to a bound or to a stop; the order of events is the simulator's. Return why it ended."""
     scheduler, config = session.scheduler, session.config
     draining, tries, now = False, 0, scheduler.now_ps
@@ -187,11 +197,16 @@ def _drive(session: Session, watch: StopSwitch, table: LiveTable) -> str:
                 continue
             if event is None:
                 return "stalled"
-            until = event if config.stop_time_s is None else min(event, round(config.stop_time_s * PS_PER_S))
-            now = until if session.clock.wait(until, watch) else now
+            to = event if config.stop_time_s is None else min(event, round(config.stop_time_s * PS_PER_S))
+            now = to if session.clock.wait(to, watch) else now
             continue
         tries, now = 0, scheduler.now_ps
+        session.clock.pause()
         table.step()
+        enough = until is not None and until(session)
+        session.clock.resume(probe=False)
+        if enough:
+            return "enough"
 
 
 def _bound(config: EngineConfig, now: int, present: int, iterations: int) -> str:
@@ -250,7 +265,9 @@ def _advance(session: Session, until: int) -> None:
 def _served(session: Session, requests: Requests, reason: str) -> Served:
     log, histories = session.log.log(), session.executor.histories
     outputs = tuple(histories.generated(i) for i in range(histories.count))
-    raw = session.scheduler.raw_run(requests, reason, session.time or _MEASURED, f"executor, {session.clock.name} clock")
+    raw = session.scheduler.raw_run(
+        requests, reason, session.time or _MEASURED, f"executor, {session.clock.name} clock"
+    )
     ended = raw.status == 3
     lengths = np.where(ended, raw.tokens_done, requests.output_tokens)
     asked = requests.with_(output_tokens=lengths)  # a request that a stop rule ended was as long as it was

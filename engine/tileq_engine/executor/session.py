@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Session"]
 
+import functools
 from collections.abc import Iterable
 from time import perf_counter
 from typing import Any
@@ -96,6 +97,10 @@ class Session:
         self._asked = requests
         if requests is not None:
             self._bring(requests, prompts, sampling, seed)
+        try:
+            _warm(policy, self.config, self.time)
+        except TypeError:  # a policy with a parameter that cannot be hashed: not remembered
+            _warm.__wrapped__(policy, self.config, self.time)
         self.clock.begin(0)
 
     def _bring(
@@ -121,9 +126,7 @@ class Session:
         if self.executor.histories.count != len(requests):
             raise InputError(f"{self.executor.histories.count} prompts are given for {len(requests)} requests")
 
-    def submit(
-        self, prompt: Any, output_tokens: int, *, sampling: Sampling | None = None, **facts: Any
-    ) -> int:
+    def submit(self, prompt: Any, output_tokens: int, *, sampling: Sampling | None = None, **facts: Any) -> int:
         """Add a request that arrives now; return its index. `facts` as for `Scheduler.add`."""
         tokens = np.asarray(prompt, dtype=np.int32).reshape(-1)
         asked = Requests.from_arrays(arrival_ps=[0], prompt_tokens=[tokens.size], output_tokens=[output_tokens])
@@ -209,3 +212,14 @@ class Session:
         self.scheduler.complete(row["duration_ps"])
         self.log.add(entry["i"])
         return True
+
+
+@functools.lru_cache(maxsize=64)
+def _warm(policy: Policy, config: EngineConfig, time: IterationTime | None) -> None:
+    """Have the policy's decision compiled before the clock runs: it takes seconds, once a process."""
+    asked = Requests.from_arrays(arrival_ps=[0], prompt_tokens=[1], output_tokens=[1])
+    scheduler = Scheduler(policy, config, requests=asked, time=time)
+    scheduler.close()
+    scheduler.arrive(0)
+    if len(scheduler.decide(0)):
+        scheduler.complete(1)
