@@ -274,4 +274,4 @@ def calibration_of(path: str | PathLike[str]) -> Calibration:
     """Return the calibration of a file."""
     from tileq_profiling.calibration import load_calibration
 
-    return load_calibration(path)
+    return load_calibration(Path(path))

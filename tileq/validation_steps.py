@@ -52,7 +52,7 @@ class Steps:
     device: str
     dtype: str | None
     threads: int
-    kv_tokens: int | None  # type: ignore[assignment]
+    kv_tokens: int | None
     max_num_seqs: int
     max_tokens: int
     clock: str
@@ -147,7 +147,8 @@ class Steps:
         from tileq_profiling.profile import Conditions, Profile
 
         about = self.backend.describe()
-        columns = {n: [getattr(p, n) for p in points] for n in ("tokens", "pairs", "kv_tokens", "sequences")}
+        names = ("tokens", "pairs", "kv_tokens", "sequences")
+        columns: dict[str, Any] = {n: [getattr(p, n) for p in points] for n in names}
         return Profile.of(
             **columns,
             seconds=[getattr(p, seconds) for p in points],

@@ -20,7 +20,7 @@ _HOMES = {
     "IterationLog": "log",
     "IterationRecord": "executor",
     "Probe": "clocks",
-    "RunFailed": "serving",
+    "RunFailedError": "serving",
     "RunJournal": "journal",
     "Sampling": "sampling",
     "Served": "serving",

@@ -161,7 +161,7 @@ class WallClock(RunClock):
 
 
 class ModelClock(RunClock):
-    """An iteration takes what an `IterationTime` says: a real executor on a simulated clock, for tests and rehearsals."""
+    """An iteration takes what an `IterationTime` says: real tokens on a simulated clock, for rehearsals."""
 
     def __init__(self, model: IterationTime) -> None:
         super().__init__("model", time.perf_counter_ns)

@@ -5,12 +5,12 @@ from __future__ import annotations
 __all__ = ["Executor", "IterationRecord", "Outcome"]
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-from tileq_engine.executor.backend import Backend, HostBatch, SampleRows
+from tileq_engine.executor.backend import Backend, HostBatch
 from tileq_engine.executor.histories import Histories
 from tileq_engine.executor.memory import PagedMemory
 from tileq_engine.executor.sampling import SamplingTable
@@ -142,8 +142,5 @@ class Executor:
             alone = Batch(one, np.array([tokens]), np.array([0]), np.array([0]), nothing, nothing.astype(bool))
             flat = self.flatten(alone)
             none = np.zeros(0, dtype=np.int64)
-            quiet = HostBatch(*(getattr(flat, name) for name in _UNASKED), last_rows=none, out_members=none)
+            quiet = replace(flat, last_rows=none, out_members=none)
             self.backend.step(quiet, self.sampling.rows(none, none))
-
-
-_UNASKED = ("requests", "token_ids", "positions", "slots", "query_start", "context_tokens", "block_table")

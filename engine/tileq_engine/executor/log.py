@@ -77,7 +77,7 @@ class IterationLog:
     @property
     def tokens(self) -> Int[np.ndarray, "iteration"]:
         """Tokens through the model."""
-        return self["npre"] + self["ndec"]
+        return np.asarray(self["npre"] + self["ndec"])
 
     @property
     def compositions(self) -> Float[np.ndarray, "iteration 4"]:

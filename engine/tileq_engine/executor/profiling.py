@@ -132,8 +132,8 @@ def prepared(executor: Executor, design: Design) -> Batch:
         prefill, decode, context = [*prefill, 0], [*decode, 1], [*context, held]
     for _ in ids:
         executor.sampling.add(FIXED_LENGTH, ())
-    columns = (np.array(c, dtype=np.int64) for c in (ids, prefill, decode, context))
-    return Batch(*columns, _NOTHING, _NOTHING.astype(bool))
+    columns = [np.array(c, dtype=np.int64) for c in (ids, prefill, decode, context)]
+    return Batch(columns[0], columns[1], columns[2], columns[3], _NOTHING, _NOTHING.astype(bool))
 
 
 def composition(batch: Batch) -> tuple[int, float, int, int]:
@@ -238,7 +238,7 @@ class _NoModel:
     """A backend that does nothing, so that a session over it costs what the loop costs."""
 
     eos_token_ids: tuple[int, ...] = ()
-    max_positions = None
+    max_positions: int | None = None
 
     def __init__(self, like: Backend) -> None:
         self.blocks, self.block_tokens, self.vocab_size = like.blocks, like.block_tokens, like.vocab_size
@@ -274,8 +274,7 @@ def loop_overhead_s(backend: Backend, config: EngineConfig, residents: int, iter
     session = Session(_NoModel(backend), policy("sarathi"), free, requests=asked, clock="cpu")
     for _ in range(4):
         session.step()
-    outside = [s for s in _outside(session, iterations)]
-    return float(np.median(outside))
+    return float(np.median(list(_outside(session, iterations))))
 
 
 def _outside(session: Any, iterations: int) -> Iterator[float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["RunFailed", "Served", "serve"]
+__all__ = ["RunFailedError", "Served", "serve"]
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -63,7 +63,7 @@ class Served:
         return self.raw.requests
 
 
-class RunFailed(TileqError):
+class RunFailedError(TileqError):
     """A real run that could not go on; `served` is what happened before, nothing of it is lost."""
 
     def __init__(self, message: str, served: Served) -> None:
@@ -125,7 +125,7 @@ def serve(
     ------
     InputError
         For settings and requests that the model cannot run.
-    RunFailed
+    RunFailedError
         When the model fails in the middle; it holds the run so far.
     """
     held = None
@@ -154,7 +154,7 @@ def serve(
             reason = _drive(session, watch, table, until)
     except TileqError as error:
         kept = "" if held is None else f"; the {len(session.log.rows)} iterations before it are in {held.path}"
-        raise RunFailed(f"{error}{kept}", _served(session, requests, "failed")) from error
+        raise RunFailedError(f"{error}{kept}", _served(session, requests, "failed")) from error
     finally:
         if held is not None:
             held.close()

@@ -84,7 +84,8 @@ class TokenHashBackend:
         slots += places % self.block_tokens
         if not np.array_equal(self._places[slots], places):
             raise InputError(f"the cache of request {batch.requests[member]} does not hold its tokens in order")
-        return self._tokens[slots]
+        read: np.ndarray = self._tokens[slots]
+        return read
 
     def copy_out(self, blocks: list[int]) -> Any:
         """Return tokens and positions of the blocks, and forget them on the device."""

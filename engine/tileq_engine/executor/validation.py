@@ -56,13 +56,12 @@ def run_cases(
             document = _kept(trial, case) if resume else None
             if document is None:
                 left = (deadline - clock_time.monotonic()) / (len(cases) - done)
-                if switch.asked is not None or left <= 0:
+                if switch() or left <= 0:
                     return documents, False
-                served, document = run_case(trial, case, budget_s=left, switch=switch, live=live, resume=resume)
-                if switch.asked is not None:  # its journal is kept: it goes on from there
+                _, document = run_case(trial, case, budget_s=left, switch=switch, live=live, resume=resume)
+                if switch():  # its journal is kept: it goes on from there
                     return documents, False
                 _keep(trial, case, document)
-                del served
             documents.append(document)
             if on_case is not None:
                 on_case(document, done + 1, len(cases))
