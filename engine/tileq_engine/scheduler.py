@@ -287,6 +287,22 @@ class Scheduler:
         done: np.ndarray = np.array(self._out[:ended], dtype=np.int64)
         return done
 
+    def requests(self) -> Requests:
+        """Return the requests added so far, each with its limit (the length it had, where it ended early)."""
+        fields = {
+            "arrival_ps": "arrival",
+            "prompt_tokens": "prompt",
+            "output_tokens": "output",
+            "predicted_output_tokens": "predicted",
+            "class_index": "cls",
+            "priority": "priority",
+            "tbt_limit_ps": "limit",
+            "paying": "paying",
+            "tenant": "tenant",
+        }
+        columns = {name: self._state.column(field, 0, self._count) for name, field in fields.items()}
+        return Requests.from_arrays(**{**columns, "paying": columns["paying"] > 0})
+
     def raw_run(self, requests: Requests, stop_reason: str, time: IterationTime, mode: str) -> RawRun:
         """Return what has happened so far as a raw result (no samples, no trace); `requests` are those added."""
         return collect(self._state, self._pairs, stop_reason, requests, self.policy, self.config, time, mode)

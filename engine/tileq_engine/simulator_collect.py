@@ -7,6 +7,7 @@ __all__ = ["Pairs", "collect"]
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy
@@ -137,6 +138,10 @@ def collect(
     """Return the run that has ended in `state`."""
     pairs.flush(state)
     _write_back(state)
+
+    def column(name: str) -> Int[np.ndarray, "request"]:
+        return state.column(name, 0, len(requests))  # the records may have room for more
+
     return RawRun(
         requests=requests,
         policy=policy,
@@ -146,18 +151,18 @@ def collect(
         stop_reason=stop_reason,
         end_ps=state.scalar("now"),
         arrival_ps=requests.arrival_ps,
-        admit_ps=state.column("admit"),
-        prefill_end_ps=state.column("prefill_end"),
-        first_token_ps=state.column("first"),
-        finish_ps=state.column("finish"),
-        tokens_done=state.column("gen"),
-        preemptions=state.column("preempted"),
-        recomputed_tokens=state.column("recomputed"),
-        swapped_tokens=state.column("swapped"),
-        max_gap_ps=state.column("max_gap"),
-        gaps_over_limit=state.column("over"),
-        status=state.column("status"),
-        reject_reason=state.column("reason"),
+        admit_ps=column("admit"),
+        prefill_end_ps=column("prefill_end"),
+        first_token_ps=column("first"),
+        finish_ps=column("finish"),
+        tokens_done=column("gen"),
+        preemptions=column("preempted"),
+        recomputed_tokens=column("recomputed"),
+        swapped_tokens=column("swapped"),
+        max_gap_ps=column("max_gap"),
+        gaps_over_limit=column("over"),
+        status=column("status"),
+        reject_reason=column("reason"),
         gaps=_gaps(state, pairs, requests.group_names or ("class 0",)),
         samples=IterationSamples(state.scalar("stride"), *_columns(state.SA, state.scalar("nsamples"), SAMPLE_FIELDS)),
         trace=Trace(*_columns(state.TR, state.scalar("ntrace"), TRACE_FIELDS)),

@@ -161,9 +161,9 @@ def serve(
     return _served(session, requests, reason)
 
 
-def snapshot(session: Session, requests: Requests, reason: str = "running") -> Served:
-    """Return what a session has done so far, while it runs."""
-    return _served(session, requests, reason)
+def snapshot(session: Session, requests: Requests | None = None, reason: str = "running") -> Served:
+    """Return what a session has done so far, while it runs; `requests` are those it was made with, if any."""
+    return _served(session, session.scheduler.requests() if requests is None else requests, reason)
 
 
 def _drive(
