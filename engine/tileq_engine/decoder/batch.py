@@ -47,11 +47,11 @@ class FlatBatch:
     token_ids: Int[torch.Tensor, "token"]
     positions: Int[torch.Tensor, "token"]
     slots: Int[torch.Tensor, "token"]
-    query_start: Int[torch.Tensor, "seq+1"]
+    query_start: Int[torch.Tensor, "start"]
     context_tokens: Int[torch.Tensor, "seq"]
     block_table: Int[torch.Tensor, "seq block"]
     last_rows: Int[torch.Tensor, "out"]
-    host_query_start: Int[np.ndarray, "seq+1"]
+    host_query_start: Int[np.ndarray, "start"]
     host_context_tokens: Int[np.ndarray, "seq"]
 
     @property

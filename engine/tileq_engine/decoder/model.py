@@ -7,8 +7,9 @@ __all__ = ["Decoder"]
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch.nn.functional import linear, rms_norm, silu
 
 from tileq_engine.decoder.attention.choose import choose_attention
@@ -93,11 +94,17 @@ class Decoder:
         """Blocks of the pool."""
         return self.kv.blocks
 
-    def copy_out(self, blocks: Sequence[int]) -> Float[torch.Tensor, "layer 2 block token kv_head dim"]:
+    def copy_out(
+        self, blocks: Sequence[int] | Int[np.ndarray, "block"]
+    ) -> Float[torch.Tensor, "layer 2 block token kv_head dim"]:
         """Return the contents of `blocks` on the host (swap)."""
         return self.kv.copy_out(blocks)
 
-    def copy_in(self, host: Float[torch.Tensor, "layer 2 block token kv_head dim"], blocks: Sequence[int]) -> None:
+    def copy_in(
+        self,
+        host: Float[torch.Tensor, "layer 2 block token kv_head dim"],
+        blocks: Sequence[int] | Int[np.ndarray, "block"],
+    ) -> None:
         """Write what `copy_out` returned into `blocks`."""
         self.kv.copy_in(host, blocks)
 

@@ -6,8 +6,9 @@ __all__ = ["KvPool", "blocks_that_fit", "free_bytes"]
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from tileq_engine.decoder.config import DecoderConfig
 from tileq_theory.errors import InputError, positive_int
@@ -95,17 +96,23 @@ class KvPool:
         self.flat_keys = tuple(flat[i, 0] for i in range(config.layers))
         self.flat_values = tuple(flat[i, 1] for i in range(config.layers))
 
-    def copy_out(self, blocks: Sequence[int]) -> Float[torch.Tensor, "layer 2 block token kv_head dim"]:
+    def copy_out(
+        self, blocks: Sequence[int] | Int[np.ndarray, "block"]
+    ) -> Float[torch.Tensor, "layer 2 block token kv_head dim"]:
         """Return the contents of `blocks` on the host."""
         return self.data[:, :, self._index(blocks)].cpu()
 
-    def copy_in(self, host: Float[torch.Tensor, "layer 2 block token kv_head dim"], blocks: Sequence[int]) -> None:
+    def copy_in(
+        self,
+        host: Float[torch.Tensor, "layer 2 block token kv_head dim"],
+        blocks: Sequence[int] | Int[np.ndarray, "block"],
+    ) -> None:
         """Write what `copy_out` returned into `blocks` (others than then, if need be)."""
         if host.shape[2] != len(blocks):
             raise InputError(f"{host.shape[2]} blocks were copied out and {len(blocks)} are given to copy them into")
         self.data[:, :, self._index(blocks)] = host.to(self.data.device)
 
-    def _index(self, blocks: Sequence[int]) -> torch.Tensor:
+    def _index(self, blocks: Sequence[int] | Int[np.ndarray, "block"]) -> torch.Tensor:
         outside = [b for b in blocks if not 0 <= b < self.blocks]
         if outside:
             raise InputError(f"block {outside[0]} is not in the pool; its blocks are 0 to {self.blocks - 1}")

@@ -19,15 +19,15 @@ class LayerWeights:
     """Weights of one layer; matrices are (out, in) as torch's linear takes them; None: the model has no such thing."""
 
     attention_norm: Float[torch.Tensor, "hidden"]
-    qkv: Float[torch.Tensor, "q+2kv hidden"]
-    qkv_bias: Float[torch.Tensor, "q+2kv"] | None
+    qkv: Float[torch.Tensor, "qkv hidden"]
+    qkv_bias: Float[torch.Tensor, "qkv"] | None
     q_norm: Float[torch.Tensor, "dim"] | None
     k_norm: Float[torch.Tensor, "dim"] | None
     output: Float[torch.Tensor, "hidden q"]
     output_bias: Float[torch.Tensor, "hidden"] | None
     mlp_norm: Float[torch.Tensor, "hidden"]
-    gate_up: Float[torch.Tensor, "2*inner hidden"]
-    gate_up_bias: Float[torch.Tensor, "2*inner"] | None
+    gate_up: Float[torch.Tensor, "gate_up hidden"]
+    gate_up_bias: Float[torch.Tensor, "gate_up"] | None
     down: Float[torch.Tensor, "hidden inner"]
     down_bias: Float[torch.Tensor, "hidden"] | None
 

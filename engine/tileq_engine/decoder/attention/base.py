@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Attention"]
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -13,6 +13,7 @@ from tileq_engine.decoder.batch import FlatBatch
 from tileq_engine.decoder.pool import KvPool
 
 
+@runtime_checkable
 class Attention(Protocol):
     """Causal attention of a flat batch over the cache, in which its own keys and values already stand."""
 

@@ -31,7 +31,7 @@ _DECORATOR = "@njit(cache=True, nogil=True, error_model='numpy', fastmath={'reas
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    query_start: Int[np.ndarray, "seq+1"]
+    query_start: Int[np.ndarray, "start"]
     context: Int[np.ndarray, "seq"]
     table: Int[np.ndarray, "seq block"]
     scores: Float[np.ndarray, "head room"]

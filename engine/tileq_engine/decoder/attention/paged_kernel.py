@@ -17,7 +17,7 @@ def paged_attention(
     keys: Float[np.ndarray, "block inside kv_head dim"],
     values: Float[np.ndarray, "block inside kv_head dim"],
     table: Int[np.ndarray, "seq held"],
-    query_start: Int[np.ndarray, "seq+1"],
+    query_start: Int[np.ndarray, "start"],
     context: Int[np.ndarray, "seq"],
     scale: float,
     window: int,
@@ -30,9 +30,9 @@ def paged_attention(
     `scores` and `bits` are scratch for at least as many tokens as the longest context.
     """
     for s in range(len(context)):
-        first, last = query_start[s], query_start[s + 1]
+        first, last = int(query_start[s]), int(query_start[s + 1])
         for t in range(first, last):
-            stop = context[s] - (last - 1 - t)
+            stop = int(context[s]) - (last - 1 - t)
             start = max(0, stop - window) if window > 0 else 0
             score_rows(query[t], keys, table[s], start, stop, scale, scores)
             for h in range(query.shape[1]):
