@@ -80,6 +80,12 @@ class DecoderBackend:
         nothing = np.zeros(1, dtype=np.int64)
         self.step(batch, SampleRows(np.zeros(1), np.ones(1), nothing, nothing, nothing))
 
+    def capture(self, most_sequences: int) -> None:
+        """Have the decoder record CUDA graphs for decode-only batches of up to so many sequences, where it can."""
+        capture = getattr(self.decoder, "capture", None)
+        if capture is not None and self.cuda:
+            capture(most_sequences)
+
     def _to_host(self, chosen: Any) -> np.ndarray:
         if chosen is None:
             if self.cuda:
