@@ -27,8 +27,11 @@ _HOMES = {
     "Session": "session",
     "StopSwitch": "stopping",
     "TokenHashBackend": "token_hash",
+    "load_tokenizer": "text",
+    "make_backend": "decoder_backend",
     "replay": "replay",
     "serve": "serving",
+    "text_requests": "text",
 }
 __all__ = sorted(_HOMES)
 
