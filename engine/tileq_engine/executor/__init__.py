@@ -29,7 +29,7 @@ _HOMES = {
     "TokenHashBackend": "token_hash",
     "load_tokenizer": "text",
     "make_backend": "decoder_backend",
-    "replay": "replay",
+    "replay": "replaying",
     "serve": "serving",
     "text_requests": "text",
 }

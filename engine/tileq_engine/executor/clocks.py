@@ -40,12 +40,18 @@ class Probe:
         The clock it is timed with.
     smoothing
         Weight of the newest timing in the exponential mean.
+    between
+        Run before each timing of the reference: what runs before it in earnest, so that the caches are as cold.
     """
 
     def __init__(
-        self, work: Callable[[], object], now_ns: Callable[[], int] = time.thread_time_ns, smoothing: float = 0.1
+        self,
+        work: Callable[[], object],
+        now_ns: Callable[[], int] = time.thread_time_ns,
+        smoothing: float = 0.1,
+        between: Callable[[], object] | None = None,
     ) -> None:
-        self._work, self._now, self._smoothing = work, now_ns, smoothing
+        self._work, self._now, self._smoothing, self._between = work, now_ns, smoothing, between
         self.reference_ns = 0.0
         self.smooth_ns = 0.0
 
@@ -63,6 +69,8 @@ class Probe:
         """Take the median of some timings as the reference speed, and return it."""
         timings = []
         for _ in range(rounds):
+            if self._between is not None:
+                self._between()
             begun = self._now()
             self._work()
             timings.append(float(max(self._now() - begun, 1)))

@@ -256,4 +256,4 @@ def gemm_probe(backend: DecoderBackend) -> Probe:
         if backend.cuda:
             torch.cuda.synchronize(device)
 
-    return Probe(work, time.perf_counter_ns if backend.cuda else time.thread_time_ns)
+    return Probe(work, time.perf_counter_ns if backend.cuda else time.thread_time_ns, between=backend.warm_up)

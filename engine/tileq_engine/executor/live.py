@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tileq_engine.executor.log import COLUMNS, IterationLog
-
 if TYPE_CHECKING:
     from tileq_engine.executor.session import Session
 
@@ -64,9 +62,8 @@ class LiveTable:
 
 def live_figures(session: Session) -> dict[str, str]:
     """Return the figures of the table: what a person watches while it runs."""
-    scheduler, rows = session.scheduler, session.log.rows[-_RECENT:]
+    scheduler, recent = session.scheduler, session.log.log(_RECENT)
     waiting, running, done, total, free = scheduler.facts("nwaiting", "nres", "finished", "total_blocks", "free")
-    recent = IterationLog(np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS)))
     figures = {
         "clock": f"{scheduler.now_ps / 1e12:.1f} s",
         "waiting": str(waiting),

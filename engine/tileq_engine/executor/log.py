@@ -42,18 +42,26 @@ def decision_of(
 
 
 class LogWriter:
-    """Rows as they come; `log` returns them as arrays."""
+    """Rows as they come, in one array that grows: lists of them would be walked by the garbage collector in a run."""
 
     def __init__(self) -> None:
-        self.rows: list[Sequence[int]] = []
+        self._table = np.zeros((1024, len(COLUMNS)), dtype=np.int64)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
 
     def add(self, row: Sequence[int]) -> None:
         """Append one row, in the order of `COLUMNS`."""
-        self.rows.append(row)
+        if self._count == len(self._table):
+            self._table = np.concatenate([self._table, np.zeros_like(self._table)])
+        self._table[self._count] = row
+        self._count += 1
 
-    def log(self) -> IterationLog:
-        """Return the rows so far."""
-        return IterationLog(np.array(self.rows, dtype=np.int64).reshape(-1, len(COLUMNS)))
+    def log(self, recent: int | None = None) -> IterationLog:
+        """Return the rows so far, or the last `recent` of them."""
+        first = 0 if recent is None else max(0, self._count - recent)
+        return IterationLog(self._table[first : self._count].copy())
 
 
 @dataclass(frozen=True, slots=True)

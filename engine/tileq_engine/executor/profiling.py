@@ -1,6 +1,6 @@
 """The executor's own iteration times: batches of chosen composition through the real forward, beside the probe.
 
-A batch is prepared once (requests, blocks, histories) and run again and again through `Executor.run`: building the
+A batch is prepared once (requests, blocks, histories) and run in turn with others through `Executor.run`: building the
 batch, the forward, the choice of tokens. Each run stands beside the probe, smoothed, and counts as its time over the
 probe's; a point is the median of these ratios at the reference speed. What the loop around it costs (the decision,
 the completion, the clock) is measured by `loop_overhead_s` and added to every point.
@@ -8,11 +8,11 @@ the completion, the clock) is measured by `loop_overhead_s` and added to every p
 
 from __future__ import annotations
 
-__all__ = ["Design", "ProfilePoint", "loop_overhead_s", "measure_point", "profile_executor", "spread_designs"]
+__all__ = ["Design", "ProfilePoint", "loop_overhead_s", "measure_points", "profile_executor", "spread_designs"]
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from tileq_theory.errors import InputError, positive
 
 _WARM_UPS = 2
 _FEWEST, _MOST = 5, 60
+_GROUP = 12
 _NOTHING = np.zeros(0, dtype=np.int64)
 
 
@@ -96,26 +97,34 @@ def spread_designs(
     random = np.random.default_rng(seed)
     found = [
         Design(decodes=1, context_tokens=max(2, longest_context // 4)),
-        Design(decodes=most_sequences, context_tokens=max(2, longest_context // 3)),
-        Design(chunk_tokens=most_tokens, pieces=max(1, most_tokens // max(longest_context, 1))),
+        Design(decodes=min(most_sequences, most_tokens), context_tokens=max(2, longest_context // 3)),
+        _prompts(most_tokens, 1, 0, most_sequences, longest_context),
     ]
     while len(found) < count:
         kind, u = len(found) % 3, random.random(4)
         context = max(2, round(longest_context * (0.1 + 0.55 * u[0])))
-        decodes = max(1, round(most_sequences ** (0.2 + 0.8 * u[1])))
+        decodes = max(1, min(most_tokens - 1, round(most_sequences ** (0.2 + 0.8 * u[1]))))
         chunk = max(1, round(most_tokens ** (0.2 + 0.8 * u[2])))
         history = round(longest_context * 0.5 * u[3]) if u[3] > 0.5 else 0
-        pieces = max(1, min(chunk, -(-chunk // max(longest_context - history, 1)), most_sequences))
-        pieces = max(pieces, min(chunk, most_sequences, int(random.integers(1, 5))))
-        if kind == 0:
+        pieces = int(random.integers(1, 5))
+        if kind == 0 or (kind == 2 and most_sequences == 1):
             found.append(Design(decodes=decodes, context_tokens=context))
         elif kind == 1:
-            found.append(Design(chunk_tokens=chunk, pieces=pieces, history_tokens=history))
+            found.append(_prompts(chunk, pieces, history, most_sequences, longest_context))
         else:
-            decodes = min(decodes, max(1, most_tokens - 1), max(1, most_sequences - pieces))
-            chunk = max(1, min(chunk, most_tokens - decodes))
-            found.append(Design(chunk, min(pieces, chunk), history, decodes, context))
+            decodes = min(decodes, most_sequences - 1)
+            alone = _prompts(
+                min(chunk, most_tokens - decodes), pieces, history, most_sequences - decodes, longest_context
+            )
+            found.append(replace(alone, decodes=decodes, context_tokens=context))
     return found
+
+
+def _prompts(chunk: int, pieces: int, history: int, most_sequences: int, longest_context: int) -> Design:
+    """Return prompts of `chunk` tokens in all, at least as many as keep each within the longest context."""
+    each = max(1, longest_context - history)
+    chunk = max(1, min(chunk, most_sequences * each))
+    return Design(chunk, max(1, min(max(pieces, -(-chunk // each)), most_sequences, chunk)), history)
 
 
 def prepared(executor: Executor, design: Design) -> Batch:
@@ -144,48 +153,73 @@ def composition(batch: Batch) -> tuple[int, float, int, int]:
     return int((c + batch.decode).sum()), pairs, kv, len(batch)
 
 
-def measure_point(
-    executor: Executor,
-    design: Design,
+@dataclass(slots=True)
+class _Point:
+    """A design under measurement: its batch, and the ratios and times of its runs so far."""
+
+    design: Design
+    batch: Batch
+    ratios: list[float] = field(default_factory=list)
+    raw: list[float] = field(default_factory=list)
+    probes: list[float] = field(default_factory=list)
+
+    def run(self, executor: Executor, probe: Probe, now_ns: Callable[[], int], extra_s: float) -> None:
+        """Run the batch once beside the probe."""
+        speed = probe.once()
+        start = now_ns()
+        outcome = executor.run(self.batch)
+        took = (now_ns() - start) / 1e9 + extra_s
+        executor.histories.length[outcome.requests] -= 1  # the same batch again
+        self.ratios.append(took / (speed / probe.reference_ns))
+        self.raw.append(took)
+        self.probes.append(speed / 1e9)
+
+    @property
+    def done(self) -> bool:
+        """Whether its median is known well enough."""
+        return len(self.ratios) >= _MOST or _known(self.ratios)
+
+    def result(self) -> ProfilePoint:
+        """Return the point, without its first runs."""
+        n, pairs, kv, m = composition(self.batch)
+        return ProfilePoint(
+            tokens=n,
+            pairs=pairs,
+            kv_tokens=kv,
+            sequences=m,
+            prefill_tokens=int(self.batch.prefill_tokens.sum()),
+            seconds=float(np.median(self.ratios[_WARM_UPS:])),
+            raw_seconds=float(np.median(self.raw[_WARM_UPS:])),
+            repeats=len(self.ratios) - _WARM_UPS,
+            probe_s=float(np.median(self.probes[_WARM_UPS:])),
+        )
+
+
+def measure_points(
+    backend: Backend,
+    designs: Sequence[Design],
     probe: Probe,
     now_ns: Callable[[], int],
     *,
-    most_s: float = 0.5,
+    most_s: float,
     extra_s: float = 0.0,
-) -> ProfilePoint:
-    """Run one design until its median is known to about one per cent, or for `most_s` seconds."""
-    batch = prepared(executor, design)
-    ratios, raw, probes = list[float](), list[float](), list[float]()
+) -> list[ProfilePoint]:
+    """Run some designs in turn, one after another and again, until their medians are known or for `most_s` seconds.
+
+    In turn, as in a run no batch follows itself: caches are as cold, and a drift meets all alike.
+    """
+    executor = Executor(backend, sum(d.decodes + len(d.chunks()) for d in designs))
+    points = [_Point(design, prepared(executor, design)) for design in designs]
     begun = time.monotonic()
-    try:
-        for turn in range(_WARM_UPS + _MOST):
-            speed = probe.once()
-            start = now_ns()
-            outcome = executor.run(batch)
-            took = (now_ns() - start) / 1e9 + extra_s
-            executor.histories.length[outcome.requests] -= 1  # the same batch again
-            if turn < _WARM_UPS:
-                continue
-            ratios.append(took / (speed / probe.reference_ns))
-            raw.append(took)
-            probes.append(speed / 1e9)
-            spent = time.monotonic() - begun
-            if len(ratios) >= _FEWEST and (spent > most_s or _known(ratios)):
+    least = _WARM_UPS + _FEWEST
+    while open_ := [p for p in points if not p.done]:
+        for point in open_:
+            point.run(executor, probe, now_ns, extra_s)
+            if len(point.ratios) > least and time.monotonic() - begun > most_s:
                 break
-    finally:
-        executor.drop(batch.ids)
-    n, pairs, kv, m = composition(batch)
-    return ProfilePoint(
-        tokens=n,
-        pairs=pairs,
-        kv_tokens=kv,
-        sequences=m,
-        prefill_tokens=int(batch.prefill_tokens.sum()),
-        seconds=float(np.median(ratios)),
-        raw_seconds=float(np.median(raw)),
-        repeats=len(ratios),
-        probe_s=float(np.median(probes)),
-    )
+        if min(len(p.ratios) for p in points) >= least and time.monotonic() - begun > most_s:
+            break
+    return [p.result() for p in points]
 
 
 def _known(values: Sequence[float], precision: float = 0.01) -> bool:
@@ -220,18 +254,34 @@ def profile_executor(
     cuda = bool(backend.describe().get("cuda"))
     now = time.perf_counter_ns if cuda else time.thread_time_ns
     begun, points = time.monotonic(), list[ProfilePoint]()
-    for design in chosen:
+    groups = _groups(chosen, backend)
+    for place, group in enumerate(groups):
         left = budget_s - (time.monotonic() - begun)
         if left <= 0 and len(points) >= _FEWEST:
             break
-        executor = Executor(backend, design.decodes + len(design.chunks()))
-        share = max(left, 0.0) / (len(chosen) - len(points))
-        points.append(measure_point(executor, design, probe, now, most_s=2 * share, extra_s=extra_s))
-        if on_point is not None:
-            on_point(points[-1])
+        share = max(left, 0.0) * len(group) / sum(len(g) for g in groups[place:])
+        found = measure_points(backend, group, probe, now, most_s=share, extra_s=extra_s)
+        points += found
+        for point in found:
+            if on_point is not None:
+                on_point(point)
     if not points:
         raise InputError("no batch was measured; give more time or fewer limits")
     return points
+
+
+def _groups(designs: Sequence[Design], backend: Backend) -> list[list[Design]]:
+    """Return the designs in groups whose blocks fit the cache together, in their order, of at most a dozen."""
+    groups, used = [list[Design]()], 0
+    for design in designs:
+        held = [c + 1 for c in design.contexts()] + [c + design.history_tokens for c in design.chunks()]
+        blocks = sum(-(-h // backend.block_tokens) for h in held)
+        if groups[-1] and (used + blocks > backend.blocks or len(groups[-1]) == _GROUP):
+            groups.append([])
+            used = 0
+        groups[-1].append(design)
+        used += blocks
+    return groups
 
 
 class _NoModel:

@@ -153,7 +153,7 @@ def serve(
                 _catch_up(session, held)
             reason = _drive(session, watch, table, until)
     except TileqError as error:
-        kept = "" if held is None else f"; the {len(session.log.rows)} iterations before it are in {held.path}"
+        kept = "" if held is None else f"; the {len(session.log)} iterations before it are in {held.path}"
         raise RunFailedError(f"{error}{kept}", _served(session, requests, "failed")) from error
     finally:
         if held is not None:
@@ -181,7 +181,7 @@ def _drive(
             scheduler.turn_away()
             if session.journal is not None:
                 session.journal.event("turn away")
-        reason = _bound(config, now, present, len(session.log.rows))
+        reason = _bound(config, now, present, len(session.log))
         if reason:
             return reason
         arrival = scheduler.next_arrival_ps

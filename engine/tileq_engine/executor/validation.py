@@ -27,8 +27,8 @@ _ORDERED = (("saturated", "saturated_per_s"), ("ttft_s", "mean"), ("tbt_s", "mea
 
 
 def cases_of(policies: Mapping[str, Policy], fractions: Sequence[float]) -> list[Case]:
-    """Return the cases in the order in which they tell most: edges first, then loads from the edge outwards."""
-    loads = sorted(fractions, key=lambda f: (abs(f - 1), f))
+    """Return the cases: the edges first, then the loads that are decided soonest; those near the edge get the rest."""
+    loads = sorted(fractions, key=lambda f: (-abs(f - 1), f))
     return [Case(n, p, None) for n, p in policies.items()] + [Case(n, p, f) for f in loads for n, p in policies.items()]
 
 

@@ -17,7 +17,7 @@ from tileq_engine.config import EngineConfig
 from tileq_engine.executor.backend import Backend
 from tileq_engine.executor.clocks import Probe
 from tileq_engine.executor.figures import clock_ratio, error_figures, latency_figures, saturated_rate, verdict_of
-from tileq_engine.executor.replay import differences, replay
+from tileq_engine.executor.replaying import differences, replay
 from tileq_engine.executor.serving import Served, serve, snapshot
 from tileq_engine.executor.session import Session
 from tileq_engine.executor.stopping import StopSwitch
@@ -69,7 +69,7 @@ class Trial:
 
     backend: Backend
     probe: Probe | None
-    clock: str
+    clock: str | IterationTime
     config: EngineConfig
     lengths: Requests
     rate_per_s: float

@@ -103,7 +103,7 @@ def check_tokens(device: str) -> dict[str, Any]:
     """
     from tileq_engine.executor import serve
     from tileq_engine.executor.decoder_backend import make_backend
-    from tileq_engine.executor.replay import differences, replay
+    from tileq_engine.executor.replaying import differences, replay
     from tileq_engine.registry import policy
 
     backend = make_backend("small", device=device, dtype="fp32", kv_tokens=16 * 24)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tileq_engine.executor.clocks import Probe
-from tileq_engine.executor.profiling import Design, measure_point
+from tileq_engine.executor.profiling import Design, measure_points
 
 
 def device_peaks(backend: Any, seconds: float = 4.0) -> dict[str, float]:
@@ -49,8 +49,6 @@ def roofline_shares(
     A decode reads every weight but the embedding table and the KV of its contexts; a prefill multiplies every weight
     but the table by each token, twice counted, and 4 h d a query-key pair and layer.
     """
-    from tileq_engine.executor.executor import Executor
-
     c = backend.decoder.config
     size = backend.decoder.weights.embedding.element_size()
     weights = c.parameters - (0 if c.tie_embeddings else c.vocab_size * c.hidden_size)
@@ -58,8 +56,7 @@ def roofline_shares(
     found: dict[str, Any] = {}
     for count in sorted({1, max(1, sequences // 4), sequences}):
         design = Design(decodes=count, context_tokens=context)
-        executor = Executor(backend, count)
-        point = measure_point(executor, design, probe, now, most_s=2.0)
+        point = measure_points(backend, [design], probe, now, most_s=2.0)[0]
         moved = weights * size + point.kv_tokens * c.kv_bytes_per_token(size)
         found[f"decode_{count}"] = {
             "sequences": count,
@@ -68,8 +65,8 @@ def roofline_shares(
             "bytes_per_s": moved / point.raw_seconds,
             "bandwidth_share": moved / point.raw_seconds / peaks["copy_bytes_per_s"],
         }
-    executor = Executor(backend, max(1, -(-tokens // context)))
-    point = measure_point(executor, Design(chunk_tokens=tokens, pieces=-(-tokens // context)), probe, now, most_s=2.0)
+    prompts = Design(chunk_tokens=tokens, pieces=-(-tokens // context))
+    point = measure_points(backend, [prompts], probe, now, most_s=2.0)[0]
     body = weights - c.vocab_size * c.hidden_size  # logits are wanted for the last token of a prompt alone
     work = 2.0 * body * tokens + 4.0 * c.layers * c.heads * c.head_dim * point.pairs
     found["prefill"] = {

@@ -15,7 +15,7 @@ from tileq_engine import EngineConfig, Requests
 from tileq_engine.executor import RunFailedError, Sampling, Session, StopSwitch, TokenHashBackend, replay, serve
 from tileq_engine.executor.backend import HostBatch, SampleRows, Step
 from tileq_engine.executor.live import LiveTable, live_figures
-from tileq_engine.executor.replay import differences
+from tileq_engine.executor.replaying import differences
 from tileq_engine.executor.serving import snapshot
 from tileq_engine.registry import policy
 from tileq_engine.run import Run
@@ -136,7 +136,7 @@ def test_a_drained_run_goes_on_drained(tmp_path: Path) -> None:
     switch = StopSwitch("drain")
 
     def at_ten(session: Session) -> bool:
-        if len(session.log.rows) == 10:
+        if len(session.log) == 10:
             switch.ask()
         return False
 

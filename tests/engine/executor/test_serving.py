@@ -9,7 +9,7 @@ import pytest
 
 from tileq_engine import EngineConfig, Requests, simulate
 from tileq_engine.executor import TokenHashBackend, replay, serve
-from tileq_engine.executor.replay import differences
+from tileq_engine.executor.replaying import differences
 from tileq_engine.executor.token_hash import next_token
 from tileq_engine.registry import policy
 from tileq_theory.iteration_time import IterationTime
