@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["TextRequests", "Tokenizer", "load_tokenizer", "text_requests"]
 
+import importlib
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -62,10 +63,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         )
     if not file.is_file():
         raise InputError(f"{file} is not there; expected a tokenizer.json, or a folder that holds one")
-    from tokenizers import Tokenizer as Reader
-
+    reader = importlib.import_module("tokenizers").Tokenizer
     try:
-        return _FromFile(Reader.from_file(str(file)))
+        return _FromFile(reader.from_file(str(file)))
     except Exception as error:  # the library raises its own bare Exception
         raise InputError(f"{file} is no tokenizer: {str(error).splitlines()[0]}") from None
 
