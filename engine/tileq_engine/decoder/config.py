@@ -91,7 +91,7 @@ class DecoderConfig:
     --------
     >>> c = DecoderConfig.small()
     >>> c.parameters, c.kv_bytes_per_token(4)
-    (3477760, 4096)
+    (3475712, 4096)
     """
 
     vocab_size: int

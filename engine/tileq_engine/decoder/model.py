@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Decoder"]
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,10 @@ from torch.nn.functional import linear, rms_norm, silu
 from tileq_engine.decoder.attention.choose import choose_attention
 from tileq_engine.decoder.batch import FlatBatch
 from tileq_engine.decoder.config import DecoderConfig
+from tileq_engine.decoder.graphs import Graphs, GraphShape
 from tileq_engine.decoder.pool import KvPool, blocks_that_fit
-from tileq_engine.decoder.rope import attention_factor, inverse_frequencies, rotate
+from tileq_engine.decoder.rope import attention_factor, inverse_frequencies, rotate, turns
+from tileq_engine.decoder.row_check import row_invariant
 from tileq_engine.decoder.weights import LayerWeights, Weights
 from tileq_theory.errors import InputError
 
@@ -74,10 +76,13 @@ class Decoder:
         self.device = weights.device
         self.dtype = weights.dtype
         self.kv = KvPool(config, blocks, block_tokens=block_tokens, dtype=self.dtype, device=self.device)
-        self.attention = choose_attention(attention, config, self.device, self.dtype, block_tokens)
+        self._choice = choose_attention(attention, config, self.device, self.dtype, block_tokens)
+        self.attention = self._choice.attention
+        self.graphs: Graphs | None = None
         self.row_multiple = 4 if invariant and self.device.type == "cpu" else 1
         self._frequencies = inverse_frequencies(config).to(self.device)
         self._factor = attention_factor(config)
+        self._head_norms = [_head_norms(config, layer) for layer in weights.layers]
 
     @property
     def attention_name(self) -> str:
@@ -93,6 +98,26 @@ class Decoder:
     def blocks(self) -> int:
         """Blocks of the pool."""
         return self.kv.blocks
+
+    def describe(self) -> dict[str, object]:
+        """Return, as plain data, what runs where and how it was chosen."""
+        return {
+            "architecture": self.config.architecture,
+            "parameters": self.config.parameters,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type,
+            "attention": self.attention_name,
+            "attention_passed_over": dict(self._choice.passed_over),
+            "kv_blocks": self.blocks,
+            "kv_block_tokens": self.block_tokens,
+            "kv_bytes": self.kv.data.numel() * self.kv.data.element_size(),
+            "row_multiple": self.row_multiple,
+            "graph_shapes": [] if self.graphs is None else [[s.tokens, s.sequences] for s in self.graphs.shapes],
+        }
+
+    def row_invariant(self) -> bool:
+        """Return whether this machine's products give a row the same bits in every batch: see `invariant`."""
+        return row_invariant(self.weights, self.row_multiple)
 
     def copy_out(
         self, blocks: Sequence[int] | Int[np.ndarray, "block"]
@@ -117,14 +142,41 @@ class Decoder:
     def forward(self, batch: FlatBatch) -> Float[torch.Tensor, "out vocab"]:
         """Run the batch: write its keys and values into the cache, return float32 logits of the rows wanted."""
         with torch.inference_mode():
-            plan = self.attention.plan(batch, self.kv)
-            return self._run(batch, plan)
+            replayed = None if self.graphs is None else self.graphs.forward(batch)
+            return self._run(batch) if replayed is None else replayed
 
-    def _run(self, batch: FlatBatch, plan: Any) -> Float[torch.Tensor, "out vocab"]:
-        turns = self._turns(batch.positions)
+    def capture(
+        self,
+        decodes: Iterable[int] = (1, 2, 4, 8, 16, 32, 64, 128, 256),
+        mixed: Iterable[tuple[int, int]] = (),
+        longest_context: int | None = None,
+    ) -> tuple[GraphShape, ...]:
+        """Record CUDA graphs; `forward` uses them from then on wherever one holds its batch. Return the shapes.
+
+        Parameters
+        ----------
+        decodes
+            Numbers of sequences of batches that hold decodes only.
+        mixed
+            (rows, sequences) of batches with chunks, such as (token budget, 64).
+        longest_context
+            Longest context that a recorded batch may hold (default: the pool or the model, whichever is smaller);
+            it sets the width of the block tables.
+        """
+        if not self.attention.graphable or self.device.type != "cuda":
+            raise InputError(f"attention {self.attention_name!r} on {self.device} cannot run in a CUDA graph")
+        most = min(self.config.max_positions, self.blocks * self.block_tokens)
+        graphs = Graphs(self._run, self.kv, min(longest_context or most, most))
+        graphs.record([*(GraphShape(n, n) for n in decodes), *(GraphShape(*shape) for shape in mixed)])
+        self.graphs = graphs
+        return graphs.shapes
+
+    def _run(self, batch: FlatBatch) -> Float[torch.Tensor, "out vocab"]:
+        plan = self.attention.plan(batch, self.kv)
+        turned = self._turns(batch.positions)
         x = self._embed(batch)
         for i, layer in enumerate(self.weights.layers):
-            x = x + self._attend(i, layer, x, batch, plan, turns)
+            x = x + self._attend(i, layer, x, batch, plan, turned)
             x = x + self._mlp(layer, x)
         return self._logits(x, batch)
 
@@ -152,13 +204,13 @@ class Decoder:
         earlier = int(batch.host_context_tokens[sequence]) - (rows.stop - rows.start)
         with torch.inference_mode():
             plan = self.attention.plan(batch, self.kv)
-            turns = self._turns(batch.positions)
+            turned = self._turns(batch.positions)
             x = self._embed(batch)
             yield "the embedding", x[rows]
             for i, layer in enumerate(self.weights.layers):
                 cached = torch.stack((self.kv.keys[i][blocks], self.kv.values[i][blocks]))
                 yield f"layer {i} (its cache of earlier tokens)", cached.flatten(1, 2)[:, :earlier]
-                x = x + self._attend(i, layer, x, batch, plan, turns)
+                x = x + self._attend(i, layer, x, batch, plan, turned)
                 yield f"layer {i} (attention)", x[rows]
                 x = x + self._mlp(layer, x)
                 yield f"layer {i} (MLP)", x[rows]
@@ -167,12 +219,10 @@ class Decoder:
             yield "the output matrix", linear(self._norm(last, self.weights.norm), self.weights.head)
 
     def _turns(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines of all positions of the batch, once for all layers; in float32 as the model was trained."""
-        count = len(positions)
-        angle = self._padded(positions, 4 * self.row_multiple).to(torch.float32)[:, None] * self._frequencies
-        cosine, sine = (angle.cos() * self._factor, angle.sin() * self._factor)
-        both = (torch.cat((t, t), dim=-1)[:count, None, :].to(self.dtype) for t in (cosine, sine))
-        return next(both), next(both)
+        """Cosines and sines of the batch's positions, once for all layers."""
+        padded = self._padded(positions, 4 * self.row_multiple)
+        cosine, sine = turns(padded, self._frequencies, self._factor)
+        return cosine[: len(positions)].to(self.dtype), sine[: len(positions)].to(self.dtype)
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return rms_norm(x, (x.shape[-1],), weight, self.config.norm_eps)
@@ -184,21 +234,28 @@ class Decoder:
         x: torch.Tensor,
         batch: FlatBatch,
         plan: Any,
-        turns: tuple[torch.Tensor, torch.Tensor],
+        turned: tuple[torch.Tensor, torch.Tensor],
     ) -> torch.Tensor:
         c, count = self.config, len(batch.token_ids)
         qkv = linear(self._norm(x, layer.attention_norm), layer.qkv, layer.qkv_bias)[:count]
-        query, key, value = qkv.split((c.q_size, c.kv_size, c.kv_size), dim=-1)
-        query = query.unflatten(-1, (c.heads, c.head_dim))
-        key = key.unflatten(-1, (c.kv_heads, c.head_dim))
-        if layer.q_norm is not None and layer.k_norm is not None:
-            query, key = self._norm(query, layer.q_norm), self._norm(key, layer.k_norm)
-        query, key = rotate(query, *turns), rotate(key, *turns)
+        heads = qkv.unflatten(-1, (c.heads + 2 * c.kv_heads, c.head_dim))
+        turning, value = heads.split((c.heads + c.kv_heads, c.kv_heads), dim=1)
+        if layer.q_norm is not None:
+            turning = rms_norm(turning, (c.head_dim,), None, c.norm_eps) * self._head_norms[index]
+        query, key = rotate(turning, *turned).split((c.heads, c.kv_heads), dim=1)
         self.kv.flat_keys[index].index_copy_(0, batch.slots, key)
-        self.kv.flat_values[index].index_copy_(0, batch.slots, value.unflatten(-1, (c.kv_heads, c.head_dim)))
+        self.kv.flat_values[index].index_copy_(0, batch.slots, value)
         out = self.attention(index, query, self.kv, plan, c.window(index)).reshape(count, c.q_size)
         return linear(self._padded(out, self.row_multiple), layer.output, layer.output_bias)
 
     def _mlp(self, layer: LayerWeights, x: torch.Tensor) -> torch.Tensor:
         gate, up = linear(self._norm(x, layer.mlp_norm), layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
         return linear(silu(gate) * up, layer.down, layer.down_bias)
+
+
+def _head_norms(config: DecoderConfig, layer: LayerWeights) -> Float[torch.Tensor, "head dim"] | None:
+    """Weights of the norms of queries and keys, a row for each of the heads as they lie side by side."""
+    if layer.q_norm is None or layer.k_norm is None:
+        return None
+    rows = (layer.q_norm.expand(config.heads, -1), layer.k_norm.expand(config.kv_heads, -1))
+    return torch.cat(rows)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["attention_factor", "inverse_frequencies", "rotate"]
+__all__ = ["attention_factor", "inverse_frequencies", "rotate", "turns"]
 
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from tileq_engine.decoder.config import DecoderConfig, RopeScaling
 
@@ -74,12 +74,19 @@ def attention_factor(config: DecoderConfig) -> float:
     return scale(1.0)
 
 
+def turns(
+    positions: Int[torch.Tensor, "token"], frequencies: Float[torch.Tensor, "half"], factor: float
+) -> tuple[Float[torch.Tensor, "token 1 dim"], Float[torch.Tensor, "token 1 dim"]]:
+    """Return cosines and signed sines (minus in the first half) of the positions, in float32 as models are trained."""
+    angle = positions.to(torch.float32)[:, None] * frequencies
+    cosine, sine = angle.cos() * factor, angle.sin() * factor
+    return torch.cat((cosine, cosine), dim=-1)[:, None, :], torch.cat((-sine, sine), dim=-1)[:, None, :]
+
+
 def rotate(
     x: Float[torch.Tensor, "token head dim"],
     cosine: Float[torch.Tensor, "token 1 dim"],
     sine: Float[torch.Tensor, "token 1 dim"],
 ) -> Float[torch.Tensor, "token head dim"]:
-    """Return x cos + (second half negated, halves swapped) sin."""
-    half = x.shape[-1] // 2
-    swapped = torch.cat((-x[..., half:], x[..., :half]), dim=-1)
-    return x * cosine + swapped * sine
+    """Return x cos + (halves of x swapped) sin, with the signs of `turns`."""
+    return torch.addcmul(x * cosine, x.roll(x.shape[-1] // 2, dims=-1), sine)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from tileq_theory.errors import InputError, finite, nonnegative
 
@@ -55,6 +55,11 @@ class SamplingParams:
         """Whether nothing is drawn."""
         return self.temperature == 0 or self.top_k == 1
 
+    @property
+    def restricted(self) -> bool:
+        """Whether some tokens are left out before drawing."""
+        return self.top_k > 0 or self.top_p < 1
+
     def stops(self, token: int) -> bool:
         """Return whether `token` ends the text."""
         return token in self.stop_token_ids
@@ -96,9 +101,11 @@ def sample(
         )
     tokens = logits.argmax(dim=-1)
     drawn = [i for i, p in enumerate(params) if not p.greedy]
-    if drawn:
-        rows = torch.tensor(drawn, device=logits.device)
-        tokens[rows] = _draw(logits[rows], [params[i] for i in drawn], [positions[i] for i in drawn])
+    for draw, kind in ((_draw, False), (_draw_kept, True)):
+        chosen = [i for i in drawn if params[i].restricted is kind]
+        if chosen:
+            rows = _sent(chosen, torch.int64, logits.device)
+            tokens[rows] = draw(logits[rows], [params[i] for i in chosen], [positions[i] for i in chosen])
     # a row's sum is finite only if every logit is; looking at each costs as much as a tenth of a small model's forward
     return torch.where(torch.isfinite(logits.sum(dim=-1)), tokens, -1)
 
@@ -106,20 +113,44 @@ def sample(
 def _draw(
     logits: Float[torch.Tensor, "row vocab"], params: Sequence[SamplingParams], positions: Sequence[int]
 ) -> Int[torch.Tensor, "row"]:
-    """Invert the cumulated probabilities, most probable token first."""
-    device, vocab = logits.device, logits.shape[-1]
+    """Invert the cumulated probabilities of all tokens."""
+    share = torch.softmax(_warmed(logits, params), dim=-1)
+    return _inverted(share, params, positions)[:, 0]
 
-    def column(values: list[float]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.float64, device=device)[:, None]
 
-    temperature = column([p.temperature for p in params])
-    ranked, ids = torch.sort(logits.to(torch.float64) / temperature, dim=-1, descending=True, stable=True)
-    kept = torch.arange(vocab, device=device) < column([p.top_k or vocab for p in params])
+def _draw_kept(
+    logits: Float[torch.Tensor, "row vocab"], params: Sequence[SamplingParams], positions: Sequence[int]
+) -> Int[torch.Tensor, "row"]:
+    """Leave out what top_k, then what top_p leaves out; invert the cumulated probabilities, most probable first."""
+    vocab = logits.shape[-1]
+    ranked, ids = torch.sort(_warmed(logits, params), dim=-1, descending=True, stable=True)
+    kept = torch.arange(vocab, device=logits.device) < _column([p.top_k or vocab for p in params], logits)
     share = torch.softmax(ranked.masked_fill(~kept, -torch.inf), dim=-1)
     before = share.cumsum(dim=-1) - share
-    share = share.masked_fill(before >= column([p.top_p for p in params]), 0.0)
+    share = share.masked_fill(before >= _column([p.top_p for p in params], logits), 0.0)
+    return ids.gather(1, _inverted(share, params, positions))[:, 0]
+
+
+def _column(values: Sequence[float], like: torch.Tensor) -> Float[torch.Tensor, "row 1"]:
+    return _sent(values, torch.float64, like.device)[:, None]
+
+
+def _sent(values: Sequence[float], dtype: torch.dtype, device: torch.device) -> Shaped[torch.Tensor, "row"]:
+    """Return the values on the device; on CUDA by a copy that nobody waits for."""
+    host = torch.tensor(values, dtype=dtype)
+    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
+
+
+def _warmed(logits: Float[torch.Tensor, "row vocab"], params: Sequence[SamplingParams]) -> torch.Tensor:
+    return logits.to(torch.float64) / _column([p.temperature for p in params], logits)
+
+
+def _inverted(
+    share: Float[torch.Tensor, "row vocab"], params: Sequence[SamplingParams], positions: Sequence[int]
+) -> Int[torch.Tensor, "row 1"]:
+    """Return the column at which the cumulated shares pass each row's draw; never one of share 0."""
     upto = share.cumsum(dim=-1)
-    draw = column([uniform(p.seed, at) for p, at in zip(params, positions, strict=True)]) * upto[:, -1:]
-    last = (share > 0).sum(dim=-1, keepdim=True) - 1  # rounding must not step beyond what is kept
-    place = torch.minimum((upto <= draw).sum(dim=-1, keepdim=True), last)
-    return ids.gather(1, place)[:, 0]
+    draw = _column([uniform(p.seed, at) for p, at in zip(params, positions, strict=True)], share) * upto[:, -1:]
+    columns = torch.arange(share.shape[-1], device=share.device)
+    last = torch.where(share > 0, columns, 0).amax(dim=-1, keepdim=True)  # rounding must not step beyond it
+    return torch.minimum((upto <= draw).sum(dim=-1, keepdim=True), last)

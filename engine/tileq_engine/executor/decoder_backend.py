@@ -80,11 +80,18 @@ class DecoderBackend:
         nothing = np.zeros(1, dtype=np.int64)
         self.step(batch, SampleRows(np.zeros(1), np.ones(1), nothing, nothing, nothing))
 
-    def capture(self, most_sequences: int) -> None:
-        """Have the decoder record CUDA graphs for decode-only batches of up to so many sequences, where it can."""
-        capture = getattr(self.decoder, "capture", None)
-        if capture is not None and self.cuda:
-            capture(most_sequences)
+    def capture(self, most_sequences: int, token_budget: int | None = None) -> str:
+        """Have the decoder record CUDA graphs where it can; say what was recorded.
+
+        Decode-only batches of powers of two up to `most_sequences`, and mixed batches of whole and half budgets.
+        """
+        if not self.cuda or not getattr(self.decoder.attention, "graphable", False):
+            return "none"
+        decodes = sorted({min(1 << k, most_sequences) for k in range(most_sequences.bit_length() + 1)})
+        mixed = [] if token_budget is None else [(token_budget // k, most_sequences) for k in (2, 1)]
+        mixed = [shape for shape in mixed if shape[0] > most_sequences]
+        shapes = self.decoder.capture(decodes=decodes, mixed=mixed)
+        return ", ".join(f"{s.tokens} x {s.sequences}" for s in shapes)
 
     def _to_host(self, chosen: Any) -> np.ndarray:
         if chosen is None:
@@ -142,6 +149,7 @@ class DecoderBackend:
             "cuda": self.cuda,
             "dtype": str(self.decoder.dtype).removeprefix("torch."),
             "attention": self.decoder.attention_name,
+            "graphs": len(self.decoder.graphs.shapes) if getattr(self.decoder, "graphs", None) else 0,
             "blocks": self.blocks,
             "block_tokens": self.block_tokens,
             "torch": str(torch.__version__),

@@ -93,7 +93,7 @@ def test_defaults_are_those_of_the_classes(tmp_path: Path) -> None:
     assert (qwen3.head_dim, qwen3.qk_norm, qwen3.attention_bias) == (128, True, False)
 
 
-def saved(folder: Path, shards: int = 3) -> tuple[Any, Any]:
+def saved(folder: Path) -> tuple[Any, Any]:
     """Write a model folder in several files, by transformers itself; return its configuration and weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -101,9 +101,7 @@ def saved(folder: Path, shards: int = 3) -> tuple[Any, Any]:
     from tileq_engine.decoder.weights import parts
 
     model = LlamaForCausalLM(LlamaConfig(**{k: v for k, v in LLAMA.items() if k != "architectures"}))
-    model.save_pretrained(
-        folder, max_shard_size=f"{sum(p.numel() for p in model.parameters()) * 4 // shards // 1000}KB"
-    )
+    model.config.save_pretrained(folder)
     config = DecoderConfig.from_json(folder)
     weights = random_weights(config, 4)
     model.load_state_dict({p.name: p.tensor for p in parts(config, weights)})

@@ -38,6 +38,8 @@ class SdpaAttention:
         sequences = []
         for i in range(batch.sequences):
             start, stop = int(batch.host_query_start[i]), int(batch.host_query_start[i + 1])
+            if start == stop:  # a sequence that only fills up a recorded shape
+                continue
             context = int(batch.host_context_tokens[i])
             blocks = batch.block_table[i, : -(-context // pool.block_tokens)].to(torch.int64)
             slots = (blocks[:, None] * pool.block_tokens + within).flatten()[:context]
