@@ -80,17 +80,18 @@ class DecoderBackend:
         nothing = np.zeros(1, dtype=np.int64)
         self.step(batch, SampleRows(np.zeros(1), np.ones(1), nothing, nothing, nothing))
 
-    def capture(self, most_sequences: int, token_budget: int | None = None) -> str:
+    def capture(self, most_sequences: int, token_budget: int | None = None, longest_context: int | None = None) -> str:
         """Have the decoder record CUDA graphs where it can; say what was recorded.
 
-        Decode-only batches of powers of two up to `most_sequences`, and mixed batches of whole and half budgets.
+        Decode-only batches of powers of two up to `most_sequences`, and mixed batches of whole and half budgets;
+        contexts up to `longest_context` (None: the longest that there can be).
         """
         if not self.cuda or not getattr(self.decoder.attention, "graphable", False):
             return "none"
         decodes = sorted({min(1 << k, most_sequences) for k in range(most_sequences.bit_length() + 1)})
         mixed = [] if token_budget is None else [(token_budget // k, most_sequences) for k in (2, 1)]
         mixed = [shape for shape in mixed if shape[0] > most_sequences]
-        shapes = self.decoder.capture(decodes=decodes, mixed=mixed)
+        shapes = self.decoder.capture(decodes=decodes, mixed=mixed, longest_context=longest_context)
         return ", ".join(f"{s.tokens} x {s.sequences}" for s in shapes)
 
     def _to_host(self, chosen: Any) -> np.ndarray:

@@ -127,7 +127,7 @@ def check(
     told(f"model on {device} ...")
     asked = kv_tokens or (None if cuda and not smoke else 64 * size.max_num_seqs * size.longest // 16)
     backend = make_backend(_shape(model, cuda and not smoke), device=device, dtype=dtype, kv_tokens=asked)
-    graphs = backend.capture(size.max_num_seqs, size.max_tokens)
+    graphs = backend.capture(size.max_num_seqs, size.max_tokens, 2 * size.longest)
     told(f"CUDA graphs: {graphs}")
     probe = gemm_probe(backend)
     probe.set_reference()
