@@ -156,9 +156,9 @@ def validate(
     lengths = _lengths(traffic, positive_int("requests", requests), seed, steps.longest)
     steps.open({"requests": requests, "traffic": traffic.label, "policies": list(policies), "smoke": smoke})
     fitted = steps.given(calibration) if calibration is not None else steps.fitted(lengths, _SHARES[0] * budget)
-    plan = _plan(fitted.time, lengths, steps, token_budget)
+    plan = plan_of(fitted.time, lengths, steps, token_budget)
     trial = steps.trial(lengths, plan, fitted.time, preemption)
-    chosen = _policies(policies, plan)
+    chosen = policies_of(policies, plan)
     documents, complete = steps.cases(trial, chosen, fractions, _SHARES[1] * budget, live)
     return _judged(steps, fitted, plan, trial, traffic, documents, complete, _SHARES[2] * budget)
 
@@ -198,7 +198,8 @@ def workload_of(lengths: Requests) -> Workload:
     return Workload((RequestClass("requests", law),))
 
 
-def _plan(time: Any, lengths: Requests, steps: Any, token_budget: int | None) -> TilePlan:
+def plan_of(time: Any, lengths: Requests, steps: Any, token_budget: int | None) -> TilePlan:
+    """Return the tile plan of these requests under a validation's limits."""
     from tileq_theory.capacity import Limits, tile_plan
 
     limits = Limits(
@@ -209,7 +210,8 @@ def _plan(time: Any, lengths: Requests, steps: Any, token_budget: int | None) ->
     return tile_plan(time, workload_of(lengths), limits)
 
 
-def _policies(names: Sequence[str], plan: TilePlan) -> dict[str, Policy]:
+def policies_of(names: Sequence[str], plan: TilePlan) -> dict[str, Policy]:
+    """Return the policies by the text that names them; generalised RAD has the plan's tiles."""
     from tileq.experiments import parse_policy
 
     of_plan: Any = SimpleNamespace(tile=plan)
@@ -237,7 +239,7 @@ def _judged(
     from tileq_engine.executor.validation import summary
 
     def rate(time: Any) -> float | None:
-        return None if time is None else _plan(time, trial.lengths, steps, None).capacity.rate_per_s
+        return None if time is None else plan_of(time, trial.lengths, steps, None).capacity.rate_per_s
 
     after = steps.after(trial.lengths, left_s) if complete and fitted.calibration is not None else None
     document: dict[str, Any] = plain(

@@ -16,6 +16,7 @@ import numpy as np
 from tileq_theory.errors import InputError
 
 if TYPE_CHECKING:
+    from tileq_engine.config import EngineConfig
     from tileq_engine.executor.profiling import ProfilePoint
     from tileq_engine.executor.validation_case import Trial
     from tileq_engine.policy import Policy
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from tileq_theory.capacity import TilePlan
     from tileq_theory.iteration_time import IterationTime
 
-_POINTS = 48
+_POINTS, _FORMED = 36, 24
+_FORMED_SHARE = 0.8  # of the weight of the fit: lambda* is of the batches that policies form
+_REHEARSED = 400
 _SESSION = "validation.json"
 
 
@@ -127,20 +130,30 @@ class Steps:
         return Fitted(loaded.time, None, None, loaded.points, loaded.median_error, loaded.warnings)
 
     def fitted(self, lengths: Requests, budget_s: float) -> Fitted:
-        """Profile the executor, or take the profile from the folder, and fit it."""
-        self._before = self._profiled("before", lengths, budget_s)
+        """Profile the executor, or take the profile from the folder, and fit it.
+
+        Designed batches first; then, on the fit of these, batches as the policies form them, which the final fit is
+        mostly made for: seven coefficients cannot follow every batch that there could be.
+        """
+        self._before = self._profiled("before", lengths, 0.5 * budget_s)
+        self._before += self._profiled_formed("formed", lengths, self._fit(self._before).time, 0.5 * budget_s)
         return self._fit(self._before)
 
     def after(self, lengths: Requests, budget_s: float) -> IterationTime | None:
         """Profile again after the runs: the other half of the sandwich; return what both halves say together."""
-        later = self._profiled("after", lengths, budget_s)
+        later = self._profiled("after", lengths, 0.5 * budget_s)
+        later += self._profiled_formed("formed-after", lengths, self._fit(self._before).time, 0.5 * budget_s)
         return self._fit([*self._before, *later]).time
 
     def _fit(self, points: Sequence[ProfilePoint]) -> Fitted:
         from tileq_profiling.fit import fit
 
-        made = fit(self._profile(points, "seconds"))
-        raw = fit(self._profile(points, "raw_seconds"))
+        formed = np.array([p.formed for p in points])
+        weights = None
+        if formed.any():
+            weights = np.where(formed, _FORMED_SHARE / formed.sum(), (1 - _FORMED_SHARE) / (~formed).sum())
+        made = fit(self._profile(points, "seconds"), weights=weights)
+        raw = fit(self._profile(points, "raw_seconds"), weights=weights)
         return Fitted(made.time, raw.time, made, len(points), made.median_error, made.warnings)
 
     def _profile(self, points: Sequence[ProfilePoint], seconds: str) -> Profile:
@@ -164,17 +177,37 @@ class Steps:
         )
 
     def _profiled(self, name: str, lengths: Requests, budget_s: float) -> list[ProfilePoint]:
-        from tileq_engine.executor.profiling import ProfilePoint, loop_overhead_s, profile_executor, spread_designs
+        from tileq_engine.executor.profiling import spread_designs
 
-        path = None if self.folder is None else self.folder / f"profile-{name}.jsonl"
-        kept = _lines(path)
-        points = [ProfilePoint(**line) for line in kept]
         longest = int((lengths.prompt_tokens + lengths.output_tokens).max())
         seed = self.seed + (name == "after")
-        designs = spread_designs(self.max_tokens, self.max_num_seqs, longest, _POINTS, seed)[len(points) :]
+        return self._measured(
+            name, spread_designs(self.max_tokens, self.max_num_seqs, longest, _POINTS, seed), budget_s
+        )
+
+    def _profiled_formed(
+        self, name: str, lengths: Requests, time: IterationTime, budget_s: float
+    ) -> list[ProfilePoint]:
+        """Measure batches that generalised RAD and Sarathi form, saturated, on a first fit."""
+        from tileq.validating import plan_of, policies_of
+        from tileq_engine.executor.rehearsal import formed_batches
+
+        plan = plan_of(time, lengths, self, None)
+        config = self.config_of(plan, "recompute")
+        some = lengths.head(min(len(lengths), _REHEARSED))
+        chosen = list(policies_of(("rad_general", "sarathi"), plan).values())
+        return self._measured(name, formed_batches(chosen, some, config, time, _FORMED), budget_s)
+
+    def _measured(self, name: str, designs: Sequence[Any], budget_s: float) -> list[ProfilePoint]:
+        from tileq_engine.executor.profiling import ProfilePoint, profile_executor
+        from tileq_engine.executor.rehearsal import loop_overhead_s
+
+        path = None if self.folder is None else self.folder / f"profile-{name}.jsonl"
+        points = [ProfilePoint(**line) for line in _lines(path)]
+        designs = designs[len(points) :]
         if not designs:
             return points
-        self.say(f"profile {name} the runs: {len(designs)} batches, {budget_s:.0f} s")
+        self.say(f"profile, {name}: {len(designs)} batches, {budget_s:.0f} s")
         extra = loop_overhead_s(self.backend, _plain_config(self.max_num_seqs), self.max_num_seqs)
 
         def keep(point: ProfilePoint) -> None:
@@ -182,9 +215,16 @@ class Steps:
                 with path.open("a", encoding="utf-8") as lines:
                     lines.write(json.dumps(point.to_dict()) + "\n")
 
-        limits = {"most_tokens": self.max_tokens, "most_sequences": self.max_num_seqs, "longest_context": longest}
         found = profile_executor(
-            self.backend, self.probe, **limits, budget_s=budget_s, extra_s=extra, designs=designs, on_point=keep
+            self.backend,
+            self.probe,
+            most_tokens=self.max_tokens,
+            most_sequences=self.max_num_seqs,
+            longest_context=1,
+            budget_s=budget_s,
+            extra_s=extra,
+            designs=designs,
+            on_point=keep,
         )
         return [*points, *found]
 
@@ -192,10 +232,16 @@ class Steps:
 
     def trial(self, lengths: Requests, plan: TilePlan, time: IterationTime, preemption: str) -> Trial:
         """Return what all cases share: the plan's budget, and its lambda*."""
-        from tileq_engine.config import EngineConfig
         from tileq_engine.executor.validation_case import Trial
 
-        config = EngineConfig(
+        config, rate = self.config_of(plan, preemption), plan.capacity.rate_per_s
+        return Trial(self.backend, self.probe, self.clock, config, lengths, rate, time, self.seed, self.folder)
+
+    def config_of(self, plan: TilePlan, preemption: str) -> EngineConfig:
+        """Return the engine's settings under a plan."""
+        from tileq_engine.config import EngineConfig
+
+        return EngineConfig(
             token_budget=max(plan.token_budget, self.max_num_seqs),
             max_num_seqs=self.max_num_seqs,
             kv_tokens=self.kv_tokens,
@@ -203,8 +249,6 @@ class Steps:
             preemption=preemption,  # type: ignore[arg-type]
             gap_mode="exact",
         )
-        rate = plan.capacity.rate_per_s
-        return Trial(self.backend, self.probe, self.clock, config, lengths, rate, time, self.seed, self.folder)
 
     def cases(
         self,

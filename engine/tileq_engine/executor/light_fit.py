@@ -73,9 +73,13 @@ class LightFit:
 
 
 def light_fit(
-    compositions: Float[np.ndarray, "point 4"], seconds: Float[np.ndarray, "point"], *, floor: bool = True
+    compositions: Float[np.ndarray, "point 4"],
+    seconds: Float[np.ndarray, "point"],
+    *,
+    floor: bool = True,
+    weights: Float[np.ndarray, "point"] | None = None,
 ) -> LightFit:
-    """Fit (n, A, K, m) -> seconds; `floor` allows the floor w.
+    """Fit (n, A, K, m) -> seconds; `floor` allows the floor w, `weights` say how much each point counts.
 
     Raises
     ------
@@ -87,13 +91,15 @@ def light_fit(
     x = np.asarray(compositions, dtype=float)
     y = np.asarray(seconds, dtype=float)
     errors = np.zeros(len(y))
+    w = np.ones(len(y)) if weights is None else np.asarray(weights, dtype=float)
     for fold in range(_FOLDS):
         out = np.arange(len(y)) % _FOLDS == fold
-        model = _fit(x[~out], y[~out], floor)
+        model = _fit(x[~out], y[~out], w[~out], floor)
         errors[out] = np.abs(_times(model, x[out]) / y[out] - 1)
-    band = np.quantile(y / _times(_fit(x, y, floor), x), [0.05, 0.95])
+    whole = _fit(x, y, w, floor)
+    band = np.quantile(y / _times(whole, x), [0.05, 0.95])
     low, high = min(float(band[0]), 1.0), max(float(band[1]), 1.0)
-    time = _fit(x, y, floor).with_(
+    time = whole.with_(
         provenance=Provenance("fitted", f"{len(y)} batches measured through the executor"),
         error_band=ErrorBand(low, high, 0.9, "90 % of the measured batches"),
     )
@@ -104,13 +110,16 @@ def _times(time: IterationTime, x: Float[np.ndarray, "point 4"]) -> Float[np.nda
     return np.asarray(time(x[:, 0], x[:, 1], x[:, 2], x[:, 3]), dtype=float)
 
 
-def _fit(x: Float[np.ndarray, "point 4"], y: Float[np.ndarray, "point"], floor: bool) -> IterationTime:
+def _fit(
+    x: Float[np.ndarray, "point 4"], y: Float[np.ndarray, "point"], w: Float[np.ndarray, "point"], floor: bool
+) -> IterationTime:
     sizes: Sequence[float] = [0.0, *np.unique(x[:, 0])[:-1].tolist()] if floor else [0.0]
     best, best_loss = None, np.inf
     for n0 in sizes:
         rows = np.column_stack([np.ones(len(y)), np.maximum(x[:, 0], n0), x[:, 1], x[:, 2], x[:, 3]]) / y[:, None]
-        found = nonnegative_least_squares(rows, np.ones(len(y)))
-        loss = float(((rows @ found - 1) ** 2).sum())
+        root = np.sqrt(w)
+        found = nonnegative_least_squares(rows * root[:, None], root)
+        loss = float((w * (rows @ found - 1) ** 2).sum())
         if loss < best_loss * (1 - 1e-9):
             best, best_loss = (found, n0), loss
     assert best is not None  # there is always n0 = 0

@@ -3,21 +3,20 @@
 A batch is prepared once (requests, blocks, histories) and run in turn with others through `Executor.run`: building the
 batch, the forward, the choice of tokens. Each run stands beside the probe, smoothed, and counts as its time over the
 probe's; a point is the median of these ratios at the reference speed. What the loop around it costs (the decision,
-the completion, the clock) is measured by `loop_overhead_s` and added to every point.
+the completion, the clock) is measured by `rehearsal.loop_overhead_s` and added to every point.
 """
 
 from __future__ import annotations
 
-__all__ = ["Design", "ProfilePoint", "loop_overhead_s", "measure_points", "profile_executor", "spread_designs"]
+__all__ = ["Design", "Formed", "ProfilePoint", "measure_points", "profile_executor", "spread_designs"]
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from tileq_engine.config import EngineConfig
 from tileq_engine.executor.backend import Backend
 from tileq_engine.executor.clocks import Probe
 from tileq_engine.executor.executor import Executor
@@ -54,12 +53,12 @@ class Design:
         """Tokens through the model."""
         return self.chunk_tokens + self.decodes
 
-    def chunks(self) -> list[int]:
-        """Return the prefill tokens of each prompt."""
+    def chunks(self) -> list[tuple[int, int]]:
+        """Return the prefill tokens of each prompt, and those of it that are cached."""
         if not self.chunk_tokens:
             return []
         edges = np.linspace(0, self.chunk_tokens, min(self.pieces, self.chunk_tokens) + 1).round().astype(int)
-        return [int(c) for c in np.diff(edges)]
+        return [(int(c), self.history_tokens) for c in np.diff(edges)]
 
     def contexts(self) -> list[int]:
         """Return the cached tokens of each decode before it runs."""
@@ -68,8 +67,37 @@ class Design:
 
 
 @dataclass(frozen=True, slots=True)
+class Formed:
+    """A batch that a policy has formed: its chunks (new and cached tokens of each), the contexts of its decodes."""
+
+    pieces: tuple[tuple[int, int], ...]
+    held: tuple[int, ...]
+
+    @property
+    def decodes(self) -> int:
+        """Decoding sequences."""
+        return len(self.held)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens through the model."""
+        return sum(c for c, _ in self.pieces) + len(self.held)
+
+    def chunks(self) -> list[tuple[int, int]]:
+        """Return the chunks."""
+        return list(self.pieces)
+
+    def contexts(self) -> list[int]:
+        """Return the contexts."""
+        return list(self.held)
+
+
+@dataclass(frozen=True, slots=True)
 class ProfilePoint:
-    """A measured batch: its composition as an `IterationTime` takes it, and its time."""
+    """A measured batch: its composition as an `IterationTime` takes it, and its time.
+
+    `formed` tells a batch as a policy forms it from one that was designed.
+    """
 
     tokens: int
     pairs: float
@@ -80,6 +108,7 @@ class ProfilePoint:
     raw_seconds: float
     repeats: int
     probe_s: float
+    formed: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -127,15 +156,15 @@ def _prompts(chunk: int, pieces: int, history: int, most_sequences: int, longest
     return Design(chunk, max(1, min(max(pieces, -(-chunk // each)), most_sequences, chunk)), history)
 
 
-def prepared(executor: Executor, design: Design) -> Batch:
+def prepared(executor: Executor, design: Design | Formed) -> Batch:
     """Return the batch of a design, its requests known to the executor and their blocks taken."""
     ids, prefill, decode, context = list[int](), list[int](), list[int](), list[int]()
     vocabulary = executor.backend.vocab_size
     random = np.random.default_rng(design.tokens)
-    for chunk in design.chunks():
-        prompt = random.integers(0, vocabulary, design.history_tokens + chunk, dtype=np.int32)
+    for chunk, history in design.chunks():
+        prompt = random.integers(0, vocabulary, history + chunk, dtype=np.int32)
         ids.append(executor.histories.add(prompt, 1))
-        prefill, decode, context = [*prefill, chunk], [*decode, 0], [*context, design.history_tokens]
+        prefill, decode, context = [*prefill, chunk], [*decode, 0], [*context, history]
     for held in design.contexts():
         ids.append(executor.histories.add(random.integers(0, vocabulary, held + 1, dtype=np.int32), 1))
         prefill, decode, context = [*prefill, 0], [*decode, 1], [*context, held]
@@ -157,7 +186,7 @@ def composition(batch: Batch) -> tuple[int, float, int, int]:
 class _Point:
     """A design under measurement: its batch, and the ratios and times of its runs so far."""
 
-    design: Design
+    design: Design | Formed
     batch: Batch
     ratios: list[float] = field(default_factory=list)
     raw: list[float] = field(default_factory=list)
@@ -192,12 +221,13 @@ class _Point:
             raw_seconds=float(np.median(self.raw[_WARM_UPS:])),
             repeats=len(self.ratios) - _WARM_UPS,
             probe_s=float(np.median(self.probes[_WARM_UPS:])),
+            formed=isinstance(self.design, Formed),
         )
 
 
 def measure_points(
     backend: Backend,
-    designs: Sequence[Design],
+    designs: Sequence[Design | Formed],
     probe: Probe,
     now_ns: Callable[[], int],
     *,
@@ -242,7 +272,7 @@ def profile_executor(
     budget_s: float = 60.0,
     count: int = 40,
     extra_s: float = 0.0,
-    designs: Sequence[Design] | None = None,
+    designs: Sequence[Design | Formed] | None = None,
     seed: int = 0,
     on_point: Callable[[ProfilePoint], None] | None = None,
 ) -> list[ProfilePoint]:
@@ -250,7 +280,9 @@ def profile_executor(
     positive("budget_s", budget_s)
     if not probe.reference_ns:
         probe.set_reference()
-    chosen = list(designs or spread_designs(most_tokens, most_sequences, longest_context, count, seed))
+    chosen: list[Design | Formed] = list(
+        designs or spread_designs(most_tokens, most_sequences, longest_context, count, seed)
+    )
     cuda = bool(backend.describe().get("cuda"))
     now = time.perf_counter_ns if cuda else time.thread_time_ns
     begun, points = time.monotonic(), list[ProfilePoint]()
@@ -270,11 +302,11 @@ def profile_executor(
     return points
 
 
-def _groups(designs: Sequence[Design], backend: Backend) -> list[list[Design]]:
+def _groups(designs: Sequence[Design | Formed], backend: Backend) -> list[list[Design | Formed]]:
     """Return the designs in groups whose blocks fit the cache together, in their order, of at most a dozen."""
-    groups, used = [list[Design]()], 0
+    groups, used = [list[Design | Formed]()], 0
     for design in designs:
-        held = [c + 1 for c in design.contexts()] + [c + design.history_tokens for c in design.chunks()]
+        held = [c + 1 for c in design.contexts()] + [c + history for c, history in design.chunks()]
         blocks = sum(-(-h // backend.block_tokens) for h in held)
         if groups[-1] and (used + blocks > backend.blocks or len(groups[-1]) == _GROUP):
             groups.append([])
@@ -282,55 +314,3 @@ def _groups(designs: Sequence[Design], backend: Backend) -> list[list[Design]]:
         groups[-1].append(design)
         used += blocks
     return groups
-
-
-class _NoModel:
-    """A backend that does nothing, so that a session over it costs what the loop costs."""
-
-    eos_token_ids: tuple[int, ...] = ()
-    max_positions: int | None = None
-
-    def __init__(self, like: Backend) -> None:
-        self.blocks, self.block_tokens, self.vocab_size = like.blocks, like.block_tokens, like.vocab_size
-
-    def step(self, batch: Any, rows: Any) -> Any:
-        """Return token 0 for each."""
-        from tileq_engine.executor.backend import Step
-
-        return Step(np.zeros(batch.last_rows.size, dtype=np.int64), 0.0, 0.0, 0.0)
-
-    def copy_out(self, blocks: list[int]) -> Any:
-        """Return nothing."""
-
-    def copy_in(self, held: Any, blocks: list[int]) -> None:
-        """Take nothing."""
-
-    def describe(self) -> dict[str, Any]:
-        """Return its name."""
-        return {"model": "none"}
-
-
-def loop_overhead_s(backend: Backend, config: EngineConfig, residents: int, iterations: int = 300) -> float:
-    """Return the CPU seconds of an iteration that `Executor.run` does not contain: decision, completion, clock."""
-    from tileq_engine.executor.session import Session
-    from tileq_engine.registry import policy
-    from tileq_engine.requests import Requests
-
-    count = min(residents, config.max_num_seqs)
-    asked = Requests.from_arrays(
-        arrival_ps=np.zeros(count, dtype=np.int64), prompt_tokens=1, output_tokens=iterations + 8
-    )
-    free = config.with_(kv_tokens=None, token_budget=max(config.token_budget, count))
-    session = Session(_NoModel(backend), policy("sarathi"), free, requests=asked, clock="cpu")
-    for _ in range(4):
-        session.step()
-    return float(np.median(list(_outside(session, iterations))))
-
-
-def _outside(session: Any, iterations: int) -> Iterator[float]:
-    for _ in range(iterations):
-        start = time.thread_time_ns()
-        outcome = session.step()
-        took = (time.thread_time_ns() - start) / 1e9
-        r = outcome.record
-        yield max(0.0, took - r.launch_s - r.compute_s - r.sample_s)

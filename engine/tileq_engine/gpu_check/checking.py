@@ -7,16 +7,23 @@ __all__ = ["check"]
 import json
 import time as clock_time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tileq_engine.config import EngineConfig
 from tileq_engine.requests import Requests
 from tileq_theory.errors import InputError, TileqError, positive
+
+if TYPE_CHECKING:
+    from tileq_engine.executor.light_fit import LightFit
+    from tileq_engine.executor.profiling import ProfilePoint
+    from tileq_engine.gpu_check.planning import SinglePlan
+    from tileq_engine.policy import Policy
+    from tileq_theory.iteration_time import IterationTime
 
 SHAPES: dict[str, dict[str, Any]] = {
     "8b": {
@@ -192,23 +199,20 @@ def _roofline(work: Work) -> dict[str, Any]:
 
 
 def _profile(work: Work) -> dict[str, Any]:
-    from tileq_engine.executor.light_fit import light_fit
-    from tileq_engine.executor.profiling import loop_overhead_s, profile_executor
+    from tileq_engine.executor.profiling import profile_executor
+    from tileq_engine.executor.rehearsal import formed_batches, loop_overhead_s
 
     size = work.size
     extra = loop_overhead_s(work.backend, EngineConfig(max_num_seqs=size.max_num_seqs), size.max_num_seqs)
-    points = profile_executor(
-        work.backend,
-        work.probe,
-        most_tokens=size.max_tokens,
-        most_sequences=size.max_num_seqs,
-        longest_context=size.longest,
-        budget_s=work.share_s(0.18),
-        count=size.points,
-        extra_s=extra,
-    )
-    rows = np.array([[p.tokens, p.pairs, p.kv_tokens, p.sequences] for p in points], dtype=float)
-    made = light_fit(rows, np.array([p.seconds if not work.backend.cuda else p.raw_seconds for p in points]))
+    limits = {"most_tokens": size.max_tokens, "most_sequences": size.max_num_seqs, "longest_context": size.longest}
+    common: dict[str, Any] = {**limits, "extra_s": extra}
+    points = profile_executor(work.backend, work.probe, **common, budget_s=work.share_s(0.1), count=size.points)
+    first = _fitted(work, points).time
+    config, _, policies = _setting(work, first)
+    pair = [policies["rad_general"], policies["sarathi"]]
+    formed = formed_batches(pair, _lengths(size).head(200), config, first, max(2, size.points // 2))
+    points += profile_executor(work.backend, work.probe, **common, budget_s=work.share_s(0.08), designs=formed)
+    made = _fitted(work, points)
     return {
         "right": True,
         "points": [p.to_dict() for p in points],
@@ -217,6 +221,34 @@ def _profile(work: Work) -> dict[str, Any]:
         "loop_overhead_s": extra,
         "time": made.time,
     }
+
+
+def _fitted(work: Work, points: Sequence[ProfilePoint]) -> LightFit:
+    """Fit the points; those of batches as the policies form them have most of the weight."""
+    from tileq_engine.executor.light_fit import light_fit
+
+    rows = np.array([[p.tokens, p.pairs, p.kv_tokens, p.sequences] for p in points], dtype=float)
+    formed = np.array([p.formed for p in points])
+    weights = np.where(formed, 4.0 / max(int(formed.sum()), 1), 1.0 / max(int((~formed).sum()), 1))
+    seconds = np.array([p.raw_seconds if work.backend.cuda else p.seconds for p in points])
+    return light_fit(rows, seconds, weights=weights)
+
+
+def _setting(work: Work, time: IterationTime) -> tuple[EngineConfig, SinglePlan, dict[str, Policy]]:
+    """Return the engine's settings, the plan and the policies that an iteration time gives."""
+    from tileq_engine.gpu_check.planning import single_plan
+    from tileq_engine.registry import policy
+
+    size = work.size
+    plan = single_plan(time, _lengths(size), size.max_tokens, size.max_num_seqs, work.backend)
+    config = EngineConfig(
+        token_budget=plan.tokens,
+        max_num_seqs=size.max_num_seqs,
+        kv_tokens=work.backend.blocks * work.backend.block_tokens,
+        block_tokens=work.backend.block_tokens,
+    )
+    rad = policy("rad_general", levels=[plan.level])
+    return config, plan, {"rad_general": rad, "sarathi": policy("sarathi"), "slai": policy("slai")}
 
 
 def _lengths(size: Size) -> Requests:
@@ -231,25 +263,12 @@ def _lengths(size: Size) -> Requests:
 def _validation(work: Work) -> dict[str, Any]:
     from tileq_engine.executor.validation import run_cases, summary
     from tileq_engine.executor.validation_case import Trial
-    from tileq_engine.gpu_check.planning import single_plan
-    from tileq_engine.registry import policy
 
     fitted = work.parts["profile"].get("time")
     if fitted is None:
         return {"right": False, "error": "there is no profile to validate"}
     lengths, size = _lengths(work.size), work.size
-    plan = single_plan(fitted, lengths, size.max_tokens, size.max_num_seqs, work.backend)
-    config = EngineConfig(
-        token_budget=plan.tokens,
-        max_num_seqs=size.max_num_seqs,
-        kv_tokens=work.backend.blocks * work.backend.block_tokens,
-        block_tokens=work.backend.block_tokens,
-    )
-    policies = {
-        "rad_general": policy("rad_general", levels=[plan.level]),
-        "sarathi": policy("sarathi"),
-        "slai": policy("slai"),
-    }
+    config, plan, policies = _setting(work, fitted)
     clock = "busy" if work.backend.cuda else "steady"
     trial = Trial(work.backend, work.probe, clock, config, lengths, plan.rate_per_s, fitted)
     documents, complete = run_cases(

@@ -18,11 +18,11 @@ from tileq_engine.executor.light_fit import light_fit, nonnegative_least_squares
 from tileq_engine.executor.profiling import (
     Design,
     composition,
-    loop_overhead_s,
     prepared,
     profile_executor,
     spread_designs,
 )
+from tileq_engine.executor.rehearsal import formed_batches, loop_overhead_s
 from tileq_engine.registry import policy
 from tileq_theory.errors import InputError
 from tileq_theory.iteration_time import IterationTime
@@ -73,8 +73,8 @@ def test_designs_stay_within_the_limits(tokens: int, sequences: int, context: in
     for design in spread_designs(tokens, sequences, context, 12, seed):
         assert 1 <= design.tokens <= tokens
         assert 1 <= design.decodes + len(design.chunks()) <= sequences
-        assert all(c + design.history_tokens <= max(context, design.history_tokens + 1) for c in design.chunks())
-        assert sum(design.chunks()) == design.chunk_tokens and all(c >= 1 for c in design.chunks())
+        assert all(c + h <= max(context, h + 1) for c, h in design.chunks())
+        assert sum(c for c, _ in design.chunks()) == design.chunk_tokens and all(c >= 1 for c, _ in design.chunks())
 
 
 def test_a_designs_composition_is_counted_as_the_scheduler_counts() -> None:
@@ -82,6 +82,22 @@ def test_a_designs_composition_is_counted_as_the_scheduler_counts() -> None:
     batch = prepared(executor, Design(chunk_tokens=10, pieces=2, history_tokens=3, decodes=2, context_tokens=8))
     # chunks of 5 after 3: 2 * 5 (3 + 3); decodes after 4 and 12 cached tokens read 5 and 13
     assert composition(batch) == (12, 60.0, 18, 4)
+
+
+def test_formed_batches_are_those_of_a_saturated_server() -> None:
+    asked = Requests.from_arrays(
+        arrival_ps=np.zeros(60, dtype=np.int64), prompt_tokens=np.full(60, 20), output_tokens=np.full(60, 12)
+    )
+    config = EngineConfig(token_budget=16, max_num_seqs=8, kv_tokens=1024)
+    model = IterationTime(launch_s=1e-3, token_s=1e-4)
+    found = formed_batches([policy("sarathi"), policy("vllm_v1")], asked, config, model, 10)
+    assert len(found) == 10
+    for one in found:
+        assert one.tokens == 16  # full batches: work is always waiting
+        assert one.decodes == len(one.contexts()) <= 8 and all(20 <= c < 32 for c in one.contexts())
+        assert all(c + h <= 20 for c, h in one.chunks())
+    executor = Executor(TokenHashBackend(64), 16)
+    assert composition(prepared(executor, found[0]))[0] == 16
 
 
 def test_a_profile_finds_what_a_batch_costs() -> None:
