@@ -263,11 +263,9 @@ class Steps:
 
         def told(document: dict[str, Any], done: int, of: int) -> None:
             load = "saturated" if document["fraction"] is None else f"{document['fraction']:g} lambda*"
-            found = (
-                f"{document['saturated_per_s'] or float('nan'):.4g}/s"
-                if document["fraction"] is None
-                else document["measured"]["verdict"]
-            )
+            rate = document.get("saturated_per_s")
+            edge = "no edge: too few requests" if rate is None else f"{rate:.4g}/s"
+            found = edge if document["fraction"] is None else document["measured"]["verdict"]
             self.say(f"{done} of {of}: {document['policy']}, {load}: {found}")
 
         self.say(f"lambda* {trial.rate_per_s:.4g}/s; runs for {budget_s:.0f} s")
