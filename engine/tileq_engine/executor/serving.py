@@ -152,9 +152,10 @@ def serve(
             if held is not None and held.entries:
                 _catch_up(session, held)
             reason = _drive(session, watch, table, until)
-    except TileqError as error:
+    except Exception as error:  # the device's own errors too: what was measured is not lost with them
+        what = str(error) if isinstance(error, TileqError) else f"{type(error).__name__}: {error}"
         kept = "" if held is None else f"; the {len(session.log)} iterations before it are in {held.path}"
-        raise RunFailedError(f"{error}{kept}", _served(session, requests, "failed")) from error
+        raise RunFailedError(f"{what}{kept}", _served(session, requests, "failed")) from error
     finally:
         if held is not None:
             held.close()

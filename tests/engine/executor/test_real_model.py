@@ -67,7 +67,6 @@ def rules(temperature: float) -> list[Sampling]:
 
 SCHEDULES = st.sampled_from(
     [
-        ("sarathi", {}),
         ("sarathi", {"order": "spf"}),
         ("vllm_v0", {}),
         ("vllm_v1", {}),
@@ -82,7 +81,7 @@ SCHEDULES = st.sampled_from(
 )
 
 
-@settings(max_examples=16)
+@settings(max_examples=15)
 @given(
     schedule=SCHEDULES,
     budget=st.integers(8, 100),

@@ -17,19 +17,15 @@ from tileq_theory.iteration_time import IterationTime
 TIME = IterationTime(launch_s=0.01, token_s=1e-4, kv_token_s=1e-6, pair_s=1e-7, sequence_s=1e-5)
 POLICIES: list[tuple[str, dict[str, Any]]] = [
     ("static", {}),
-    ("orca", {}),
     ("orca", {"chunks": True}),
     ("vllm_v0", {}),
     ("vllm_v1", {}),
     ("vllm_v1", {"order": "priority"}),
-    ("sarathi", {}),
     ("sarathi", {"order": "spf"}),
-    ("sjf", {}),
     ("slai", {}),
     ("rad", {"b_col": 4, "b_lcm": 8}),
     ("rad_general", {"levels": [(24, 16, 8, 0.6), (8, 0, 8, 0.4)]}),
     ("svf", {}),
-    ("theta", {}),
     ("eb_plus", {}),
 ]
 REPLAYED = ("vllm_v1", "sarathi", "slai", "rad_general", "static")
