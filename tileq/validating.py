@@ -138,6 +138,8 @@ def validate(
         requests, budget = int(_SMOKE["requests"]), min(budget, _SMOKE["budget"])
         max_num_seqs, max_tokens = int(_SMOKE["max_num_seqs"]), max_tokens or int(_SMOKE["max_tokens"])
     positive("budget", budget)
+    if len(set(policies)) != len(policies) or not policies:
+        raise InputError(f"policies are {', '.join(policies) or 'none'}; expected at least one, each once")
     traffic = _traffic(trace, workload, classes)
     steps = Steps(
         model=model,
@@ -217,11 +219,7 @@ def policies_of(names: Sequence[str], plan: TilePlan) -> dict[str, Policy]:
     of_plan: Any = SimpleNamespace(tile=plan)
     found: dict[str, Policy] = {}
     for text in names:
-        if text in found:
-            raise InputError(f"policy {text!r} is given twice")
         found[text] = parse_policy(text, plan=of_plan)
-    if not found:
-        raise InputError("no policy was given; expected at least one")
     return found
 
 

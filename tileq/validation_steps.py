@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _POINTS, _FORMED = 36, 24
 _FORMED_SHARE = 0.8  # of the weight of the fit: lambda* is of the batches that policies form
 _REHEARSED = 400
+_FIT: dict[str, Any] = {"bootstrap": 0, "folds": 5}  # intervals are of `tileq calibrate`; here the runs are the judge
 _SESSION = "validation.json"
 
 
@@ -66,6 +67,7 @@ class Steps:
     backend: Any = field(init=False)
     probe: Any = field(init=False)
     _before: list[ProfilePoint] = field(init=False, default_factory=list)
+    _time: Any = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         from tileq_engine.executor.decoder_backend import gemm_probe, make_backend
@@ -137,24 +139,26 @@ class Steps:
         """
         self._before = self._profiled("before", lengths, 0.5 * budget_s)
         self._before += self._profiled_formed("formed", lengths, self._fit(self._before).time, 0.5 * budget_s)
-        return self._fit(self._before)
+        found = self._fit(self._before, raw=True)
+        self._time = found.time
+        return found
 
     def after(self, lengths: Requests, budget_s: float) -> IterationTime | None:
         """Profile again after the runs: the other half of the sandwich; return what both halves say together."""
         later = self._profiled("after", lengths, 0.5 * budget_s)
-        later += self._profiled_formed("formed-after", lengths, self._fit(self._before).time, 0.5 * budget_s)
+        later += self._profiled_formed("formed-after", lengths, self._time, 0.5 * budget_s)
         return self._fit([*self._before, *later]).time
 
-    def _fit(self, points: Sequence[ProfilePoint]) -> Fitted:
+    def _fit(self, points: Sequence[ProfilePoint], raw: bool = False) -> Fitted:
         from tileq_profiling.fit import fit
 
         formed = np.array([p.formed for p in points])
         weights = None
         if formed.any():
             weights = np.where(formed, _FORMED_SHARE / formed.sum(), (1 - _FORMED_SHARE) / (~formed).sum())
-        made = fit(self._profile(points, "seconds"), weights=weights)
-        raw = fit(self._profile(points, "raw_seconds"), weights=weights)
-        return Fitted(made.time, raw.time, made, len(points), made.median_error, made.warnings)
+        made = fit(self._profile(points, "seconds"), weights=weights, **_FIT)
+        plain = fit(self._profile(points, "raw_seconds"), weights=weights, **_FIT).time if raw else None
+        return Fitted(made.time, plain, made, len(points), made.median_error, made.warnings)
 
     def _profile(self, points: Sequence[ProfilePoint], seconds: str) -> Profile:
         from tileq_profiling.profile import Conditions, Profile
