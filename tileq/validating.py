@@ -214,7 +214,7 @@ def plan_of(time: Any, lengths: Requests, steps: Any, token_budget: int | None) 
 
 def policies_of(names: Sequence[str], plan: TilePlan) -> dict[str, Policy]:
     """Return the policies by the text that names them; generalised RAD has the plan's tiles."""
-    from tileq.experiments import parse_policy
+    from tileq.policy_text import parse_policy
 
     of_plan: Any = SimpleNamespace(tile=plan)
     found: dict[str, Policy] = {}

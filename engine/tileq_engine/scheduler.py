@@ -65,6 +65,8 @@ class Scheduler:
         look at the requests before the run included. `capacity` is theirs unless it is larger.
     time
         What a policy that plans with the iteration time (theta, eb_plus) is told of it.
+    tenants
+        Tenants that requests can name (0, 1, ...), for a policy with a tenant quota.
     python
         Uncompiled, for debugging.
 
@@ -88,13 +90,19 @@ class Scheduler:
         capacity: int | None = None,
         requests: Requests | None = None,
         time: IterationTime | None = None,
+        tenants: int = 1,
         python: bool = False,
     ) -> None:
         self.policy = policy
         self.config = policy.settings(config or EngineConfig())
         known = 0 if requests is None else len(requests)
         self.capacity = max(known, positive_int("capacity", capacity or known or 65_536))
-        shape = requests or Requests.from_arrays(arrival_ps=[0], prompt_tokens=[1], output_tokens=[1])
+        self.tenants = positive_int("tenants", tenants)
+        if requests is not None and known:
+            self.tenants = max(self.tenants, int(requests.tenant.max()) + 1)
+        shape = requests or Requests.from_arrays(
+            arrival_ps=[0], prompt_tokens=[1], output_tokens=[1], tenant=[self.tenants - 1]
+        )
         compiled = not python
         kernels = compiled_kernels() if compiled else plain_kernels()
         self._state: State = make_state(
@@ -217,10 +225,13 @@ class Scheduler:
         priority: int = 0,
         class_index: int = 0,
         paying: bool = False,
+        tenant: int = 0,
     ) -> int:
         """Announce a request; return its id (0, 1, 2, ...). `output_tokens` is its limit."""
         if self._count == self.capacity:
             raise InputError(f"the scheduler has taken its {self.capacity} requests; make one with more capacity")
+        if not 0 <= tenant < self.tenants:
+            raise InputError(f"tenant is {tenant!r}; the scheduler was made for tenants 0 to {self.tenants - 1}")
         i = self._count
         output = positive_int("output_tokens", output_tokens)
         now = self._state.scalar("now")
@@ -233,6 +244,7 @@ class Scheduler:
             "priority": int(priority),
             "cls": int(class_index),
             "paying": int(paying),
+            "tenant": int(tenant),
         }
         self._state.set_request(i, fields)
         self._last_arrival_ps = fields["arrival"]

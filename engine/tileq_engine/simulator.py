@@ -13,22 +13,23 @@ from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy, PolicyError
 from tileq_engine.records import STOPS
 from tileq_engine.requests import Requests
-from tileq_engine.simulator_check import ERRORS
+from tileq_engine.simulator_check import CLOCK, ERRORS
 from tileq_engine.simulator_collect import Pairs, collect
 from tileq_engine.simulator_result import GapRecord, IterationSamples, RawRun, Trace
+from tileq_engine.simulator_single import is_single, simulate_single
 from tileq_engine.simulator_state import State, make_state
 from tileq_theory.errors import InputError
 from tileq_theory.iteration_time import IterationTime
 
 Mode = Literal["compiled", "stepped", "python"]
 _FLUSH, _ERROR = STOPS.index("flush"), STOPS.index("error")
-_SLICE = 4_000_000  # iterations between two looks at progress and interrupts
+_SLICE = 500_000  # iterations between two looks at progress and interrupts: about a second
 _TRIAL = 8  # requests on which a user's own rule is tried uncompiled first, for a readable error
 
 
 def simulate(
     requests: Requests,
-    policy: Policy,
+    policy: Policy | str,
     time: IterationTime,
     config: EngineConfig | None = None,
     *,
@@ -42,14 +43,15 @@ def simulate(
     requests
         Sorted by arrival.
     policy
-        See `tileq_engine.registry.policy`.
+        See `tileq_engine.registry.policy`; a name stands for the policy with its defaults.
     time
         Duration of an iteration as a function of its batch.
     config
         Budget, slots, memory, convention, bounds, records.
     mode
-        "compiled": with macro-steps where the policy allows them; "stepped": compiled, one iteration at a time;
-        "python": the same source uncompiled. All three give the same result, to the bit.
+        "compiled": with macro-steps where the policy allows them, and by a recursion of its own where requests are
+        served whole, one by one (`simulator_single`); "stepped": compiled, one iteration at a time; "python": the
+        same source uncompiled. All three give the same result, to the bit.
     progress
         Called now and then with (requests done, requests).
 
@@ -70,6 +72,7 @@ def simulate(
     """
     if mode not in ("compiled", "stepped", "python"):
         raise InputError(f"mode is {mode!r}; expected 'compiled', 'stepped' or 'python'")
+    policy = _checked(requests, policy, time)
     config = policy.settings(config or EngineConfig())
     notes: tuple[str, ...] = ()
     if policy.own_rules and mode != "python":
@@ -80,6 +83,8 @@ def simulate(
             notes = (reason,)
     elif policy.own_rules:
         _try_plain(requests, policy, time, config)
+    if mode == "compiled" and is_single(requests, policy, time, config):
+        return simulate_single(requests, policy, time, config, progress)
     compiled = mode != "python"
     kernels = compiled_kernels() if compiled else plain_kernels()
     hooks = _hooks(policy, config, kernels)
@@ -89,7 +94,22 @@ def simulate(
     pairs = Pairs()
     code = drive(loop, state, hooks, pairs, policy, requests, progress)
     run = collect(state, pairs, STOPS[code], requests, policy, config, time, mode)
+    if run.stop_reason == "time" and config.stop_time_s is None:
+        notes = (*notes, "the clock ended, at 4.6e6 s, before the requests did: the run was stopped there")
     return replace(run, notes=notes) if notes else run
+
+
+def _checked(requests: Requests, policy: Policy | str, time: IterationTime) -> Policy:
+    """Return the policy; raise `InputError` where one of the three is something else."""
+    if isinstance(policy, str):
+        from tileq_engine.registry import policy as named
+
+        policy = named(policy)
+    wanted = ((requests, Requests, "requests"), (policy, Policy, "policy"), (time, IterationTime, "time"))
+    for given, kind, name in wanted:
+        if not isinstance(given, kind):
+            raise InputError(f"{name} is of type {type(given).__name__}; expected {kind.__name__}")
+    return policy
 
 
 def _hooks(policy: Policy, config: EngineConfig, kernels: Any) -> tuple[Any, ...]:
@@ -131,6 +151,8 @@ def drive(
 def policy_error(state: State, policy: Policy, requests: Requests | None) -> PolicyError:
     """Return the error that the loop's check has left in the state."""
     i, value = state.scalar("error_id"), state.scalar("error_value")
+    if state.scalar("error") == CLOCK:
+        raise InputError(ERRORS[CLOCK].format(value=state.scalar("now") // 10**12, policy=policy.name))
     reason = ERRORS[state.scalar("error")].format(value=value)
     who = f"request {i if requests is None else requests.ids[i]}" if i >= 0 else "no request"
     rules = ", ".join(policy.own_rules) or "mixing"

@@ -203,6 +203,12 @@ class DecoderConfig:
         """
         if model.moe_layers or model.experts > 1:
             raise InputError(f"model {model.name} is a mixture of experts; the decoder runs dense models only")
+        biases = 2 * model.intermediate + model.hidden
+        if model.norms_per_layer != 2 or model.other_layer_params not in (0, biases):
+            raise InputError(
+                f"model {model.name} has {model.norms_per_layer} norms and {model.other_layer_params} other parameters "
+                f"a layer; the decoder runs {', '.join(ARCHITECTURES)}, which have 2 and none but biases"
+            )
         window = model.sliding_window_tokens if model.sliding_layers else None
         if window is not None and model.sliding_layers != model.layers:
             raise InputError(
@@ -221,6 +227,7 @@ class DecoderConfig:
             tie_embeddings=model.tied_embeddings,
             attention_bias=model.qkv_bias,
             output_bias=model.o_bias,
+            mlp_bias=model.other_layer_params == biases,
             qk_norm=model.qk_norm,
             sliding_window=window,
             sliding_layers=tuple(range(model.layers)) if window else (),

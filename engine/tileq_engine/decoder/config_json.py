@@ -4,12 +4,12 @@ from __future__ import annotations
 
 __all__ = ["read_config"]
 
-import json
 from pathlib import Path
 from typing import Any
 
 from tileq_engine.decoder.config import ARCHITECTURES, DecoderConfig, RopeScaling
 from tileq_theory.errors import InputError
+from tileq_theory.hardware.files import read_json_object
 
 _TYPES = {"llama": 0, "mistral": 1, "qwen2": 2, "qwen3": 3}
 _MAX_POSITIONS = {"LlamaForCausalLM": 2048, "MistralForCausalLM": 131_072}  # the classes' own defaults
@@ -32,10 +32,16 @@ class _Fields:
             if default is _UNSEEN:
                 raise self.error(f"{name} is missing; expected {_words(kind)}")
             return default
-        right = isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
-        if not right:
+        if not _is(value, kind):
             raise self.error(f"{name} is {value!r}; expected {_words(kind)}")
         return kind(value)
+
+
+def _is(value: Any, kind: type) -> bool:
+    """Return whether a JSON value is of that kind; 4096.0 is a whole number, true is none."""
+    if kind in (bool, str) or isinstance(value, bool):
+        return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
+    return isinstance(value, int | float) and (kind is float or value == int(value))
 
 
 def _words(kind: type) -> str:
@@ -52,14 +58,9 @@ def read_config(path: Path) -> DecoderConfig:
         does not have, or lacks a size.
     """
     file = path / "config.json" if path.is_dir() else path
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{file} does not exist; expected the config.json of a model folder") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"{file} cannot be read as JSON ({error}); expected a Hugging Face config.json") from None
-    if not isinstance(values, dict):
-        raise InputError(f"{file} holds {type(values).__name__}; expected a JSON object")
+    if path.is_dir() and not file.is_file():
+        raise InputError(f"{path} is a folder without a config.json; expected a model folder")
+    values = read_json_object(file)
     fields = _Fields(values, file)
     try:
         return _config(fields, _architecture(fields))

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch.nn.functional import linear, rms_norm, silu
+from torch.nn.functional import linear, rms_norm
 
 from tileq_engine.decoder.attention.choose import choose_attention
 from tileq_engine.decoder.batch import FlatBatch
 from tileq_engine.decoder.config import DecoderConfig
+from tileq_engine.decoder.elementwise import elementwise
 from tileq_engine.decoder.graphs import Graphs, GraphShape
 from tileq_engine.decoder.pool import KvPool, blocks_that_fit
-from tileq_engine.decoder.rope import attention_factor, inverse_frequencies, rotate, turns
+from tileq_engine.decoder.rope import attention_factor, inverse_frequencies, turns
 from tileq_engine.decoder.row_check import row_invariant
 from tileq_engine.decoder.weights import LayerWeights, Weights
 from tileq_theory.errors import InputError
@@ -39,6 +40,8 @@ class Decoder:
         another path through the BLAS, with other roundings; from four rows on a row's bits no longer depend on how
         many others there are (`row_invariant` asks the machine itself whether that holds). With the `paged`
         attention the logits of a request are then the same bits in any batch, chunking and block layout.
+    fuse
+        Fuse what lies between the products by torch.compile: seconds at the first pass, fewer kernels later.
 
     Examples
     --------
@@ -61,6 +64,7 @@ class Decoder:
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         invariant: bool = True,
+        fuse: bool = False,
     ) -> None:
         if len(weights.layers) != config.layers or tuple(weights.embedding.shape) != (
             config.vocab_size,
@@ -80,6 +84,8 @@ class Decoder:
         self.attention = self._choice.attention
         self.graphs: Graphs | None = None
         self.row_multiple = 4 if invariant and self.device.type == "cpu" else 1
+        self._split, self._gate = elementwise(fuse)
+        self.fused = fuse
         self._frequencies = inverse_frequencies(config).to(self.device)
         self._factor = attention_factor(config)
         self._head_norms = [_head_norms(config, layer) for layer in weights.layers]
@@ -112,6 +118,7 @@ class Decoder:
             "kv_block_tokens": self.block_tokens,
             "kv_bytes": self.kv.data.numel() * self.kv.data.element_size(),
             "row_multiple": self.row_multiple,
+            "fused": self.fused,
             "graph_shapes": [] if self.graphs is None else [[s.tokens, s.sequences] for s in self.graphs.shapes],
         }
 
@@ -238,19 +245,16 @@ class Decoder:
     ) -> torch.Tensor:
         c, count = self.config, len(batch.token_ids)
         qkv = linear(self._norm(x, layer.attention_norm), layer.qkv, layer.qkv_bias)[:count]
-        heads = qkv.unflatten(-1, (c.heads + 2 * c.kv_heads, c.head_dim))
-        turning, value = heads.split((c.heads + c.kv_heads, c.kv_heads), dim=1)
-        if layer.q_norm is not None:
-            turning = rms_norm(turning, (c.head_dim,), None, c.norm_eps) * self._head_norms[index]
-        query, key = rotate(turning, *turned).split((c.heads, c.kv_heads), dim=1)
+        sizes = (c.heads, c.kv_heads, c.norm_eps)
+        query, key, value = self._split(qkv, *turned, self._head_norms[index], *sizes)
         self.kv.flat_keys[index].index_copy_(0, batch.slots, key)
         self.kv.flat_values[index].index_copy_(0, batch.slots, value)
         out = self.attention(index, query, self.kv, plan, c.window(index)).reshape(count, c.q_size)
         return linear(self._padded(out, self.row_multiple), layer.output, layer.output_bias)
 
     def _mlp(self, layer: LayerWeights, x: torch.Tensor) -> torch.Tensor:
-        gate, up = linear(self._norm(x, layer.mlp_norm), layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
-        return linear(silu(gate) * up, layer.down, layer.down_bias)
+        inner = self._gate(linear(self._norm(x, layer.mlp_norm), layer.gate_up, layer.gate_up_bias))
+        return linear(inner, layer.down, layer.down_bias)
 
 
 def _head_norms(config: DecoderConfig, layer: LayerWeights) -> Float[torch.Tensor, "head dim"] | None:

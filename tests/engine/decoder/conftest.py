@@ -12,11 +12,10 @@ HERE = Path(__file__).parent
 if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
-collect_ignore_glob: list[str] = []
-
 
 @pytest.fixture(autouse=True)
-def _torch() -> None:
-    for name in ("torch", "transformers", "safetensors"):
+def _installed(request: pytest.FixtureRequest) -> None:
+    """Skip where torch, or what the module's NEEDS names beside it, is not installed."""
+    for name in ("torch", *getattr(request.module, "NEEDS", ())):
         if importlib.util.find_spec(name) is None:
-            pytest.skip(f"{name} is not installed (pip install torch==2.13.0 transformers safetensors)")
+            pytest.skip(f"{name} is not installed (pip install torch==2.13.0 transformers)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import subprocess
 import sys
@@ -186,6 +187,92 @@ def test_bfloat16_runs_portably_on_the_cpu() -> None:
     difference = (short.forward(batch) - long.forward(batch)).abs()
     assert short.forward(batch).dtype == torch.float32
     assert 0 < float(difference.max()) < 0.2
+
+
+def _varlen_of_2_11(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False):  # type: ignore[no-untyped-def]
+    """torch 2.11's variable-length attention by its documentation: contiguous keys, one KV head a query head."""
+    if query.shape[1] != key.shape[1]:
+        raise ValueError("the number of heads differs")
+    assert is_causal
+    return _reference(
+        query, [key[a:b] for a, b in _spans(cu_seq_k)], [value[a:b] for a, b in _spans(cu_seq_k)], cu_seq_q
+    )
+
+
+def _varlen_of_2_13(  # type: ignore[no-untyped-def]
+    query,
+    key,
+    value,
+    cu_seq_q,
+    cu_seq_k,
+    max_q,
+    max_k,
+    *,
+    window_size=(-1, -1),
+    enable_gqa=False,
+    seqused_k=None,
+    block_table=None,
+    num_splits=None,
+):
+    """torch 2.13's, by its documentation: groups of heads, windows, block tables."""
+    assert enable_gqa == (query.shape[1] != key.shape[-2])
+    assert window_size[1] == 0
+    assert num_splits == 1
+    if block_table is None:
+        contexts = [[x[a:b] for a, b in _spans(cu_seq_k)] for x in (key, value)]
+    else:
+        assert cu_seq_k is None
+        used = list(zip(block_table.tolist(), seqused_k.tolist(), strict=True))
+        contexts = [[x[table].flatten(0, 1)[:count] for table, count in used] for x in (key, value)]
+    assert max(len(k) for k in contexts[0]) <= max_k
+    return _reference(query, contexts[0], contexts[1], cu_seq_q, window_size[0])
+
+
+def _spans(starts: Any) -> list[tuple[int, int]]:
+    return list(itertools.pairwise(starts.tolist()))
+
+
+def _reference(query: Any, keys: Any, values: Any, starts: Any, left: int = -1) -> Any:
+    """Causal from the bottom right, as flash attention counts."""
+    import torch
+
+    parts = []
+    for (a, b), k, v in zip(_spans(starts), keys, values, strict=True):
+        group = query.shape[1] // k.shape[1]
+        k, v = (x.repeat_interleave(group, dim=1).transpose(0, 1) for x in (k, v))
+        at = torch.arange(len(k[0]) - (b - a), len(k[0]))[:, None]
+        seen = torch.arange(len(k[0])) <= at
+        if left >= 0:
+            seen &= torch.arange(len(k[0])) >= at - left
+        score = query[a:b].transpose(0, 1) @ k.transpose(1, 2) * query.shape[-1] ** -0.5
+        parts.append((score.masked_fill(~seen, -torch.inf).softmax(-1) @ v).transpose(0, 1))
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize("window", [None, 6])
+def test_varlen_attention_is_called_as_documented(window: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arguments, gathering and choice of a CUDA run, with the documented behaviour in place of the kernel."""
+    import torch
+    import torch.nn.attention.varlen as varlen
+
+    from tileq_engine.decoder.attention.choose import _varlen_gathered, _varlen_paged
+    from tileq_engine.decoder.attention.probe import fault
+
+    layers = (1,) if window else ()
+    config = decoder(sliding_window=window, sliding_layers=layers).config
+
+    def told(make: Any) -> str | None:
+        return fault(make, config, torch.device("cpu"), torch.float32, 8)
+
+    monkeypatch.setattr(varlen, "varlen_attn", _varlen_of_2_13)
+    assert told(lambda: _varlen_paged(256)) is None
+    assert "multiple of 256" in str(told(lambda: _varlen_paged(16)))
+    assert told(lambda: _varlen_gathered(False)) is None
+    monkeypatch.setattr(varlen, "varlen_attn", _varlen_of_2_11)
+    assert "has no varlen_attn with block_table, num_splits, seqused_k" in str(told(lambda: _varlen_paged(256)))
+    assert "number of heads differs" in str(told(lambda: _varlen_gathered(False)))
+    expanded = told(lambda: _varlen_gathered(True))
+    assert expanded is None if window is None else "knows no window" in str(expanded)
 
 
 _TRITON = """

@@ -12,6 +12,7 @@ import pytest
 
 from tileq_theory.errors import InputError
 
+NEEDS = ("transformers", "safetensors")
 LLAMA: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -76,7 +77,7 @@ def test_a_config_that_cannot_run_is_refused(changes: dict[str, Any], words: lis
 def test_a_config_that_is_no_config(tmp_path: Path) -> None:
     from tileq_engine.decoder import DecoderConfig
 
-    with pytest.raises(InputError, match="does not exist"):
+    with pytest.raises(InputError, match="folder without a config"):
         DecoderConfig.from_json(tmp_path)
     for text in ("{", "[1, 2]"):
         (tmp_path / "config.json").write_text(text)
@@ -91,6 +92,27 @@ def test_defaults_are_those_of_the_classes(tmp_path: Path) -> None:
     assert read(tmp_path, **mistral, sliding_window=None).sliding_window is None
     qwen3 = read(tmp_path, architectures="absent", model_type="qwen3")
     assert (qwen3.head_dim, qwen3.qk_norm, qwen3.attention_bias) == (128, True, False)
+
+
+def test_catalogue_rows_become_decoders_of_the_same_size() -> None:
+    """Every dense row of the two norms runs, with as many parameters as the row; the others are refused by name."""
+    from tileq_engine.decoder import DecoderConfig
+    from tileq_theory.hardware.model_catalog import load_model, model_names
+
+    made, refusals = 0, []
+    for name in model_names():
+        model = load_model(name)
+        try:
+            config = DecoderConfig.from_model(model)
+        except InputError as error:
+            refusals.append(str(error))
+            assert name in refusals[-1]
+            continue
+        made += 1
+        assert config.parameters == model.params_total
+        assert config.kv_bytes_per_token(2) == model.kv_bytes_per_token()
+    assert made >= 5
+    assert any("mixture of experts" in text for text in refusals)
 
 
 def saved(folder: Path) -> tuple[Any, Any]:

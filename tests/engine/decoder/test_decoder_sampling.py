@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+NEEDS = ("transformers",)
 FALSE_ALARM = 1e-6
 
 
@@ -62,7 +63,7 @@ def test_kept_tokens_are_those_of_transformers_warpers(logits: list[int], top_k:
     kept = row if top_k == 0 else TopKLogitsWarper(min(top_k, len(logits)))(None, row)
     kept = TopPLogitsWarper(top_p)(None, kept) if top_p < 1 else kept
     share = torch.softmax(kept.to(torch.float64), dim=-1)[0].numpy()
-    count = 4000
+    count = 1500
     seen = draws(row[0].tolist(), count, temperature=1.0, top_k=top_k, top_p=top_p, seed=5)
     assert not seen[share == 0].any()
     common = share * count >= 5

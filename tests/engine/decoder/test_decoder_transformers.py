@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+NEEDS = ("transformers",)
 LIMIT = 1e-4
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
 SMALL = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3}
@@ -180,3 +181,20 @@ def test_old_files_mean_the_same_as_new_ones(tmp_path: Path) -> None:
         read.append(DecoderConfig.from_json(tmp_path / name))
     assert read[0] == read[1]
     assert read[0].rope_scaling is not None
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("variant", ["llama", "qwen3"])
+def test_fused_by_torch_compile_the_logits_are_the_same(variant: str, tmp_path: Path) -> None:
+    """Half a minute of compilation each."""
+    from decoder_schedules import random_texts, run_schedule
+
+    from tileq_engine.decoder import Decoder
+
+    family, fields = VARIANTS[variant]
+    model, ours, weights = peer(family, fields, tmp_path)
+    rng = np.random.default_rng(5)
+    texts = random_texts(rng, ours.vocab_size, count=5, longest=40)
+    seen = run_schedule(rng, Decoder(ours, weights, blocks=60, block_tokens=4, fuse=True), texts, longest_chunk=17)
+    expected = [reference(model, text) for text in texts]
+    assert max(float((logits - expected[i][at]).abs().max()) for (i, at), logits in seen.items()) < LIMIT

@@ -39,7 +39,7 @@ def choose_attention(
     if name not in _NAMES:
         raise InputError(f"attention {name!r} is unknown; {near_matches('attentions', name, _NAMES)}")
     passed_over: dict[str, str] = {}
-    for each, make in _candidates(config, device, dtype).items():
+    for each, make in _candidates(config, device, dtype, block_tokens).items():
         if name not in ("auto", each):
             continue
         reason = None if each == "sdpa" else fault(make, config, device, dtype, block_tokens)
@@ -50,14 +50,16 @@ def choose_attention(
     raise InputError(f"attention {name!r} does not work here ({why}); use 'auto' or 'sdpa'")
 
 
-def _candidates(config: DecoderConfig, device: torch.device, dtype: torch.dtype) -> dict[str, Callable[[], Attention]]:
+def _candidates(
+    config: DecoderConfig, device: torch.device, dtype: torch.dtype, block_tokens: int
+) -> dict[str, Callable[[], Attention]]:
     """Return what could work, fastest first; nothing of it is imported before it is tried."""
     found: dict[str, Callable[[], Attention]] = {}
     if device.type == "cpu" and dtype == torch.float32:
         found["paged"] = lambda: _paged(config.heads)
     if device.type == "cuda":
         if dtype != torch.float32:
-            found["varlen paged"] = _varlen_paged
+            found["varlen paged"] = lambda: _varlen_paged(block_tokens)
         found["triton paged"] = _triton
         if dtype != torch.float32:
             found["varlen gathered"] = lambda: _varlen_gathered(False)
@@ -78,12 +80,14 @@ def _triton() -> Attention:
     return TritonAttention()
 
 
-def _varlen_paged() -> Attention:
+def _varlen_paged(block_tokens: int) -> Attention:
     from tileq_engine.decoder.attention.varlen import PagedVarlenAttention, varlen_arguments
 
     missing = {"block_table", "seqused_k", "num_splits"} - varlen_arguments()
     if missing:
         raise InputError(f"torch {torch.__version__} has no varlen_attn with {', '.join(sorted(missing))}")
+    if block_tokens % 256:
+        raise InputError(f"it reads blocks of a multiple of 256 tokens; these hold {block_tokens}")
     return PagedVarlenAttention()
 
 
