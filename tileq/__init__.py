@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tileq.reproducing import reproduce as reproduce
     from tileq.simulating import Simulation as Simulation
     from tileq.simulating import simulate as simulate
+    from tileq.validating import Validated as Validated
+    from tileq.validating import validate as validate
     from tileq_engine.capacity_search import capacity_search as search_capacity  # noqa: F401
     from tileq_engine.capacity_search_criteria import Stable as Stable
     from tileq_engine.capacity_search_criteria import Within as Within
@@ -168,6 +170,7 @@ _HOMES = {
     "tileq.regions": ("Region", "region"),
     "tileq.reproducing": ("reproduce",),
     "tileq.simulating": ("Simulation", "simulate"),
+    "tileq.validating": ("Validated", "validate"),
     "tileq_engine": (
         "EngineConfig",
         "Policy",

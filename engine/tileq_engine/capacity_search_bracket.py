@@ -17,7 +17,7 @@ from typing import Any
 from tileq_engine.capacity_search_criteria import Criterion
 from tileq_engine.experiment_store import ResultStore
 from tileq_engine.requests import ClockError
-from tileq_engine.run import REJECT_REASONS, Run
+from tileq_engine.run import SYSTEM_FULL, Run
 
 MOST_DOUBLINGS = 40
 _PROBES = (1.05, 1.2)
@@ -60,7 +60,7 @@ class BracketSearch:
         reasons = run.rejections()
         text = ", ".join(f"{count} of {run.count} {reason}" for reason, count in reasons.items())
         # who is too long for the settings is rejected at every rate: no use in trying others
-        hopeless = REJECT_REASONS[-1] not in reasons
+        hopeless = SYSTEM_FULL not in reasons
         return {"margin": "inf", "verdict": verdict, "rejections": text, "hopeless": hopeless}
 
     def met(self, rate: float) -> bool:

@@ -8,7 +8,15 @@ signature: the loop compiles once, whatever the policy.
 
 from __future__ import annotations
 
-__all__ = ["Kernels", "bound_decision", "cache_root", "compiled_kernels", "hook_for", "plain_kernels"]
+__all__ = [
+    "Kernels",
+    "bound_decision",
+    "cache_root",
+    "compiled_kernels",
+    "fresh_plain_kernels",
+    "hook_for",
+    "plain_kernels",
+]
 
 import ast
 import functools
@@ -54,7 +62,7 @@ _MODULES = (
     "simulator_single_loop",
     "scheduler_kernels",
 )
-_ENTRY_POINTS = ("run_until", "run_single", "decide_at", "complete_at")
+_ENTRY_POINTS = ("run_until", "run_single", "announce_at", "decide_at", "complete_at")
 _HOOK_PREFIXES = ("decodes_", "order_", "admit_", "evict_", "mix_")
 # numba counts references of every array passed to a function, by atomic instructions: 60 % of the loop's time. The
 # kernels allocate nothing and their caller holds all arrays, so there is nothing to count.
@@ -171,6 +179,7 @@ def _signatures() -> dict[str, Any]:
     five = (t["decodes"], t["order"], t["mixing"], t["admission"], t["eviction"])
     entry = {
         "run_until": int64(R, B, S, I, I, I, I, I, I, I, I, I, I, I, *five),
+        "announce_at": int64(R, S, int64),
         "run_single": int64(S, I, I, I, I, I),
         "decide_at": int64(R, B, S, I, I, I, I, I, int64, *five),
         "complete_at": int64(R, B, S, I, I, I, I, I, I, I, int64),
@@ -198,6 +207,11 @@ def compiled_kernels() -> Kernels:
 @functools.cache
 def plain_kernels() -> Kernels:
     """Return the same functions as they stand, calling each other, in plain Python."""
+    return fresh_plain_kernels()
+
+
+def fresh_plain_kernels() -> Kernels:
+    """Return plain kernels in a namespace of their own, in which one may be replaced."""
     space: dict[str, Any] = {}
     for name in _MODULES:
         module = _module(name)
@@ -230,6 +244,7 @@ def entry_point(name: str) -> Any:
         return _fixed(function, signature)
 
 
+@functools.lru_cache(maxsize=64)
 def bound_decision(decide: Any, hooks: tuple[Any, ...]) -> Any:
     """Return `decide_at` with its hooks fixed, compiled: passing five function pointers from Python costs 25 us."""
     from numba import njit

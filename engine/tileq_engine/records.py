@@ -38,6 +38,7 @@ REASONS = (
     "larger than the KV cache",
     "longer than the token budget",
     "system full",
+    "cancelled",
 )
 STOPS = ("running", "finished", "time", "backlog", "iterations", "stalled", "flush", "error")
 

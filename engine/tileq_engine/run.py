@@ -20,6 +20,7 @@ __all__ = [
     "RUNNING",
     "SAMPLE_FIELDS",
     "STATUS_NAMES",
+    "SYSTEM_FULL",
     "WAITING",
     "GapGroup",
     "Run",
@@ -52,8 +53,10 @@ REJECT_REASONS = (
     "larger than the KV cache",
     "longer than the token budget of a policy that takes whole prompts",
     "system full",
+    "cancelled",
 )
 NEVER_FITS = 3
+SYSTEM_FULL = REJECT_REASONS[4]
 STATUS_NAMES = ("future", "waiting", "running", "finished", "rejected")
 REQUEST_FIELDS = (
     "request_id",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["complete_at", "decide_at"]
+__all__ = ["announce_at", "complete_at", "decide_at"]
 
 from typing import Any
 
@@ -10,6 +10,16 @@ from tileq_engine.records import Records
 from tileq_engine.simulator_loop import complete, decide
 from tileq_engine.simulator_record import advance
 from tileq_engine.simulator_step import account, announce
+
+
+def announce_at(R: Records, S: Records, now: int) -> Any:
+    """Move the clock to `now`, let in whoever has arrived by then, and return the requests in the system."""
+    s = S[0]
+    if now > s.now:
+        s.now = now
+    announce(R, S, s.now)
+    advance(S, s.now)
+    return s.nsys
 
 
 def decide_at(

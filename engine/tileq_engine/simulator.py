@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["GapRecord", "IterationSamples", "RawRun", "Trace", "simulate"]
+__all__ = ["GapRecord", "IterationSamples", "RawRun", "Trace", "drive", "simulate"]
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -92,7 +92,7 @@ def simulate(
     state = make_state(requests, policy, time, config, compiled=compiled, macro=macro)
     loop = entry_point("run_until") if compiled else kernels["run_until"]
     pairs = Pairs()
-    code = _drive(loop, state, hooks, pairs, policy, requests, progress)
+    code = drive(loop, state, hooks, pairs, policy, requests, progress)
     run = collect(state, pairs, STOPS[code], requests, policy, config, time, mode)
     if run.stop_reason == "time" and config.stop_time_s is None:
         notes = (*notes, "the clock ended, at 4.6e6 s, before the requests did: the run was stopped there")
@@ -121,7 +121,7 @@ def _hooks(policy: Policy, config: EngineConfig, kernels: Any) -> tuple[Any, ...
     )
 
 
-def _drive(
+def drive(
     loop: Any,
     state: State,
     hooks: tuple[Any, ...],
@@ -130,6 +130,7 @@ def _drive(
     requests: Requests,
     progress: Callable[[int, int], None] | None,
 ) -> int:
+    """Run the loop to its end and return its code; buffers are emptied and errors named on the way."""
     while True:
         state.set_scalars({"chunk_stop": state.scalar("iters") + _SLICE})
         try:

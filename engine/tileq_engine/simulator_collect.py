@@ -154,9 +154,9 @@ def collect(
     """Return the run that has ended in `state`; `columns` where its records are kept elsewhere."""
     pairs.flush(state)
     _write_back(state)
-    given: dict[str, Any] = dict(
-        zip(_COLUMNS, state.columns(*_COLUMNS.values()) if columns is None else columns, strict=True)
-    )
+    count = len(requests)  # the records may have room for more
+    held = [c[:count] for c in state.columns(*_COLUMNS.values())] if columns is None else columns
+    given: dict[str, Any] = dict(zip(_COLUMNS, held, strict=True))
     return RawRun(
         requests=requests,
         policy=policy,

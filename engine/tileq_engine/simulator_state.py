@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Int
 
 from tileq_engine.clock import PS_PER_S, coefficients
 from tileq_engine.config import EngineConfig
@@ -89,6 +90,18 @@ class State:
             for values, name in zip(out, names, strict=True):
                 values[part] = self.R[name][part]
         return out
+
+    def column(self, name: str, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """Return one field of every request (or of those from `start` to `stop`), int64."""
+        if self.compiled:
+            return np.ascontiguousarray(self.R[name][start:stop], dtype=np.int64)
+        return np.array([getattr(r, name) for r in self.R[start:stop]], dtype=np.int64)
+
+    def held_on_host(self, ids: Int[np.ndarray, "request"]) -> Bool[np.ndarray, "request"]:
+        """Return which of these requests have their KV in host memory."""
+        if self.compiled:
+            return np.asarray(self.R["cached"][ids] > 0)
+        return np.array([self.R[i].cached > 0 for i in ids.tolist()], dtype=bool)
 
 
 def _integers(count: int, compiled: bool) -> Any:

@@ -7,7 +7,7 @@ __all__ = ["app"]
 from cyclopts import App
 
 from tileq import __version__
-from tileq.cli import analyze, calibrate, catalog, compare, plan, profile, region, reproduce, simulate
+from tileq.cli import analyze, calibrate, catalog, compare, plan, profile, region, reproduce, simulate, validate
 
 app = App(
     name="tileq",
@@ -25,4 +25,5 @@ app.command(analyze.analyze)
 app.command(calibrate.calibrate, help_epilogue=calibrate.EXAMPLE)
 app.command(profile.profile, help_epilogue=profile.EXAMPLE)
 app.command(reproduce.reproduce, help_epilogue=reproduce.EXAMPLE)
+app.command(validate.validate, help_epilogue=validate.EXAMPLE)
 app.command(catalog.catalog, help_epilogue=catalog.EXAMPLE)

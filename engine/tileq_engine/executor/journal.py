@@ -1,0 +1,111 @@
+"""The file of a real run: a header, then one line for each iteration as it ends; it survives a kill at any moment.
+
+A line holds the iteration's row of `log.COLUMNS`, then who got which token and who stopped. With the requests these
+lines are the whole run: a scheduler that is fed the recorded durations takes the same decisions again.
+"""
+
+from __future__ import annotations
+
+__all__ = ["RunJournal"]
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tileq_theory.errors import InputError
+
+KIND = "tileq executor run"
+VERSION = 1
+_SYNC_S = 1.0
+
+
+class RunJournal:
+    """Append-only lines on disk; those of an earlier process are in `entries`.
+
+    Parameters
+    ----------
+    path
+        The file.
+    header
+        What the run is; going on under another header is refused.
+    resume
+        Go on where the file ends; False begins anew.
+    """
+
+    def __init__(self, path: str | Path, header: dict[str, Any], *, resume: bool = True) -> None:
+        self.path = Path(path)
+        self.header = {"kind": KIND, "schema_version": VERSION, **header}
+        self.entries: list[dict[str, Any]] = []
+        if resume and self.path.is_file() and self.path.stat().st_size:
+            self._read()
+        else:
+            self._start()
+        self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+        self._synced = time.monotonic()
+
+    def _start(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            fresh = self.path.with_name(self.path.name + ".new")
+            fresh.write_text(json.dumps(self.header) + "\n", encoding="utf-8")
+            fresh.replace(self.path)
+        except OSError as problem:
+            raise InputError(f"{self.path} cannot be written: {problem.strerror or problem}") from None
+
+    def _read(self) -> None:
+        raw = self.path.read_bytes()
+        whole = raw[: raw.rfind(b"\n") + 1]
+        try:
+            lines = [json.loads(line) for line in whole.splitlines()]
+        except ValueError:
+            raise InputError(f"{self.path}: a line is not valid JSON; begin anew with resume=False") from None
+        if not lines or not isinstance(lines[0], dict) or lines[0].get("kind") != KIND:
+            raise InputError(f"{self.path} is no executor run; give another file, or resume=False")
+        now = json.loads(json.dumps(self.header))
+        for key in sorted({*lines[0], *now}):
+            if lines[0].get(key) != now.get(key):
+                raise InputError(
+                    f"{self.path} was begun with {key} {_short(lines[0].get(key))}, now it is {_short(now.get(key))}; "
+                    "go on under the same conditions, or begin anew with resume=False"
+                )
+        self.entries = lines[1:]
+        if len(whole) < len(raw):  # the last line was being written when the process died
+            with self.path.open("r+b") as torn:
+                torn.truncate(len(whole))
+
+    def add(self, row: Sequence[int], who: Sequence[int], tokens: Sequence[int], stopped: Sequence[int]) -> None:
+        """Append one iteration."""
+        self._write({"i": list(row), "r": list(who), "t": list(tokens), **({"s": list(stopped)} if stopped else {})})
+
+    def event(self, name: str, **facts: Any) -> None:
+        """Append something else that happened."""
+        self._write({"event": name, **facts})
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        os.write(self._file, (json.dumps(entry, separators=(",", ":")) + "\n").encode())
+        if time.monotonic() - self._synced > _SYNC_S:  # what the kernel holds survives our death, not a power cut
+            self.sync()
+
+    def sync(self) -> None:
+        """Bring everything to the disk."""
+        os.fsync(self._file)
+        self._synced = time.monotonic()
+
+    def close(self) -> None:
+        """Bring everything to the disk and close the file."""
+        if self._file >= 0:
+            self.sync()
+            os.close(self._file)
+            self._file = -1
+
+    def iterations(self) -> Iterator[dict[str, Any]]:
+        """Yield the recorded iterations of earlier processes."""
+        yield from (entry for entry in self.entries if "i" in entry)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
