@@ -11,7 +11,7 @@ from jaxtyping import install_import_hook
 
 # the numeric tower: an int is a good float, as type checkers have it
 CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
-PACKAGES = ["tileq_theory", "tileq_engine", "tileq_profiling"]
+PACKAGES = ["tileq_theory", "tileq_engine", "tileq_profiling", "paper_repro"]
 
 DATA_VARIABLE = "TILEQ_DATA"
 

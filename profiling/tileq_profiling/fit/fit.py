@@ -5,8 +5,7 @@ r"""The fit, end to end.
    weighs more because it is small; the knee M is 1.345 robust standard deviations of the best tile's residuals.
 3. Tile: by held-out error (`tile_choice`).
 4. Coefficients: what the data do not ask for is dropped (`prune`), the rest is the global minimum of the Huber loss
-over all
-   splits between floor and line (`program`).
+   over all splits between floor and line (`program`).
 5. Judgement: cross-validated errors by regime, an error band that holds, regions left out, bootstrap intervals.
 """
 

@@ -1,0 +1,1 @@
+"""How schedulers make latency: FCFS, SJF, priority, aging, preemption, chunking and tiling, in numbers."""
