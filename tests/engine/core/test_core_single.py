@@ -89,6 +89,17 @@ def test_a_long_queue_is_the_loop(differ: Any) -> None:
     assert differ(queue.run("stepped"), queue.run()) == ""
 
 
+def test_a_clock_that_ends_first_is_the_loops(differ: Any) -> None:
+    asked = Requests.from_arrays(arrival_s=[0, 1, 2, 3.9e6], prompt_tokens=[5, 6, 7, 8], output_tokens=1)
+    config = EngineConfig(**SETTINGS)
+    for launch_s in (1e5, 3e6, 4e6):
+        case = (asked, policy("sarathi"), IterationTime(launch_s=launch_s), config)
+        assert is_single(*case) is (launch_s == 1e5)
+        runs = [simulate(*case, mode=mode) for mode in ("compiled", "stepped", "python")]
+        assert differ(runs[0], runs[1]) == differ(runs[1], runs[2]) == ""
+        assert runs[0].stop_reason == ("finished" if launch_s == 1e5 else "time")
+
+
 def test_progress_is_told() -> None:
     told: list[tuple[int, int]] = []
     simulate(*drawn(0, "sarathi", {}), progress=lambda done, of: told.append((done, of)))

@@ -15,6 +15,7 @@ from tileq_engine.requests import Requests
 from tileq_engine.run import PS_PER_S, Run
 from tileq_engine.simulator import simulate
 from tileq_profiling.fit import fit
+from tileq_profiling.fit.kv_price import kv_prices
 from tileq_profiling.profile import Conditions, Profile
 from tileq_profiling.replay import focused_fit, replay, settings_of, vllm_policy
 from tileq_profiling.replay.focus import visit_weights
@@ -178,6 +179,11 @@ def test_a_focused_fit_finds_the_price_of_the_batches_that_the_run_forms() -> No
     assert plain.time.kv_token_s > 1.3e-7  # phases count the same: between the two prices
     assert focused.time.kv_token_s == pytest.approx(1e-7, rel=0.15)
     assert any("requests of a run form" in text for text in focused.warnings)
+    # the plain fit says that it cannot hold both, and how far they are apart (1e-7 and 4e-7)
+    (told,) = [text for text in plain.warnings if "beside prefill" in text]
+    prices = kv_prices(profile, plain.time)
+    assert prices["decode"] == pytest.approx(1e-7, rel=0.2) and prices["mixed"] == pytest.approx(4e-7, rel=0.2)
+    assert "focused_fit" in told and not any("beside prefill" in text for text in focused.warnings)
 
 
 def test_weights_lie_where_the_time_is_spent() -> None:
