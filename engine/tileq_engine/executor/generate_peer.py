@@ -74,10 +74,13 @@ def transformers_model(backend: Any) -> Any:
         "rope_parameters": {"rope_type": "default", "rope_theta": c.rope_theta},
         "rope_theta": c.rope_theta,
     }
-    config = getattr(transformers, _ARGUMENTS[c.architecture])(**given)
+    try:
+        config, kind = getattr(transformers, _ARGUMENTS[c.architecture])(**given), getattr(transformers, c.architecture)
+    except ImportError as missing:  # its modules are fetched when they are first named
+        raise InputError(f"transformers {transformers.__version__} cannot be used here: {missing}") from None
     config.bos_token_id = config.eos_token_id = config.pad_token_id = None
     with torch.device("meta"):
-        model = getattr(transformers, c.architecture)(config)
+        model = kind(config)
     state = {part.name: part.tensor for part in parts(c, decoder.weights)}
     model.load_state_dict(state, strict=not c.tie_embeddings, assign=True)
     model.tie_weights()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tileq_engine.executor import TokenHashBackend
-from tileq_engine.gpu_check.checking import Work
+from tileq_engine.gpu_check.checking import SMOKE, Work
 from tileq_engine.gpu_check.planning import demand_of, single_plan
 from tileq_engine.gpu_check.report import report_text
 from tileq_engine.requests import Requests
@@ -25,7 +25,7 @@ needs_torch = pytest.mark.skipif(
 # what a CUDA image does not carry
 BARE = """
 import sys
-GONE = {"cvxpy", "scipy", "pydantic", "rich", "matplotlib", "cyclopts", "sympy", "networkx", "joblib", "pyarrow"}
+GONE = {"cvxpy", "scipy", "pydantic", "matplotlib", "cyclopts", "joblib", "pyarrow"}
 GONE |= {"jaxtyping", "beartype", "highspy", "tileq", "tileq_profiling"}
 class Gone:
     def find_spec(self, name, path=None, target=None):
@@ -48,7 +48,7 @@ def bare(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @needs_torch
 def test_it_runs_where_only_torch_and_numba_are(tmp_path: Path) -> None:
-    done = bare("--device", "cpu", "--smoke", "--budget", "40", "--out", str(tmp_path / "report"))
+    done = bare("--device", "cpu", "--smoke", "--budget", "300", "--out", str(tmp_path / "report"))
     assert done.returncode == 0, done.stderr + done.stdout
     document = json.loads((tmp_path / "report.json").read_text())
     assert document["right"] and document["parts"]["tokens"]["different"] == 0
@@ -73,7 +73,7 @@ def test_no_gpu_is_one_clear_line() -> None:
 
 
 def test_a_part_that_fails_is_reported_and_the_others_run() -> None:
-    work = Work("cpu", None, None, None, float("inf"), 10.0, print)  # type: ignore[arg-type]
+    work = Work("cpu", SMOKE, None, None, float("inf"), 10.0, print)
 
     def broken() -> dict[str, object]:
         raise RuntimeError("CUDA error: an illegal memory access")
@@ -87,7 +87,7 @@ def test_a_part_that_fails_is_reported_and_the_others_run() -> None:
         {"conditions": {"model": "m", "device": "d"}, "right": False, "took_s": 1.0, "parts": work.parts}
     )
     assert "FAILED" in text and "illegal memory access" in text and "## Profile" in text
-    late = Work("cpu", None, None, None, 0.0, 10.0, print)  # type: ignore[arg-type]
+    late = Work("cpu", SMOKE, None, None, 0.0, 10.0, print)
     late.run("profile", broken)
     assert late.parts["profile"] == {"right": False, "skipped": "no time was left"}
 
