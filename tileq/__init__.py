@@ -32,12 +32,26 @@ if TYPE_CHECKING:
     from tileq.reproducing import reproduce as reproduce
     from tileq.simulating import Simulation as Simulation
     from tileq.simulating import simulate as simulate
+    from tileq_engine.capacity_search import capacity_search as search_capacity  # noqa: F401
+    from tileq_engine.capacity_search_criteria import Stable as Stable
+    from tileq_engine.capacity_search_criteria import Within as Within
+    from tileq_engine.capacity_search_criteria import all_of as all_of
     from tileq_engine.config import EngineConfig as EngineConfig
+    from tileq_engine.experiment import Replications as Replications
+    from tileq_engine.experiment_engine import replicate_policy as replicate_policy
+    from tileq_engine.experiment_engine import simulate_policy as simulate_policy
     from tileq_engine.policy import Policy as Policy
+    from tileq_engine.policy import PolicyError as PolicyError
     from tileq_engine.registry import policy as policy
     from tileq_engine.registry import policy_names as policy_names
     from tileq_engine.requests import Requests as Requests
     from tileq_engine.run import Run as Run
+    from tileq_engine.run import Slo as Slo
+    from tileq_engine.scheduler import Scheduler as Scheduler
+    from tileq_engine.simulator import RawRun as RawRun
+    from tileq_engine.simulator import simulate as simulate_requests  # noqa: F401
+    from tileq_engine.sweep import Sweep as Sweep
+    from tileq_engine.sweep import sweep as sweep_rates  # noqa: F401
     from tileq_profiling.readers import Trace as Trace
     from tileq_profiling.readers import read_trace as read_trace
     from tileq_profiling.readers import reader_names as reader_names
@@ -99,11 +113,28 @@ _HOMES = {
     "tileq.regions": ("Region", "region"),
     "tileq.reproducing": ("reproduce",),
     "tileq.simulating": ("Simulation", "simulate"),
-    "tileq_engine.config": ("EngineConfig",),
-    "tileq_engine.policy": ("Policy",),
-    "tileq_engine.registry": ("policy", "policy_names"),
-    "tileq_engine.requests": ("Requests",),
-    "tileq_engine.run": ("Run",),
+    "tileq_engine": (
+        "EngineConfig",
+        "Policy",
+        "PolicyError",
+        "RawRun",
+        "Replications",
+        "Requests",
+        "Run",
+        "Scheduler",
+        "Slo",
+        "Stable",
+        "Sweep",
+        "Within",
+        "all_of",
+        "policy_names",
+        "replicate_policy",
+        "search_capacity",
+        "simulate_policy",
+        "simulate_requests",
+        "sweep_rates",
+    ),
+    "tileq_engine.registry": ("policy",),
     "tileq_profiling.readers": ("Trace", "read_trace", "reader_names"),
     "tileq_theory.arrivals": ("ArrivalProcess", "GammaArrivals", "OnOff", "Poisson"),
     "tileq_theory.calibrations": ("calibration_names", "named_calibration"),

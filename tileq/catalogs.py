@@ -97,17 +97,23 @@ def _policies() -> list[Row]:
     rows = []
     for name in policy_names():
         text = policy_doc(name)
-        settings = [p for p in inspect.signature(policy_maker(name)).parameters if p not in _ENGINE_SETTINGS]
+        known = inspect.signature(inspect.unwrap(policy_maker(name))).parameters
+        defaults = {n: p.default for n, p in known.items() if n not in _ENGINE_SETTINGS}
         rows.append(
             {
                 "name": name,
                 "summary": text.split("\n")[0].rstrip("."),
-                "settings": settings,
+                "settings": list(defaults),
+                "defaults": [f"{n}={_written(value)}" for n, value in defaults.items()],
                 "bound": _BOUNDS.get(name),
                 "about": " ".join(text.split()),
             }
         )
     return rows
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
 _ENGINE_SETTINGS = ("token_budget", "max_num_seqs")
@@ -165,7 +171,7 @@ KINDS: dict[str, tuple[str, Callable[[], list[Row]], tuple[str, ...]]] = {
     "models": ("tileq plan --model NAME", _models, ("name", "layers", "params_b", "active_params_b", "experts")),
     "workloads": ("tileq plan --workload NAME", _workloads, ("name", "prompt_mean", "output_mean", "title")),
     "traces": ("tileq plan --trace FILE", _traces, ("name", "summary")),
-    "policies": ("tileq simulate --policy NAME[:SETTING=VALUE:...]", _policies, ("name", "summary", "settings")),
+    "policies": ("tileq simulate --policy NAME[:SETTING=VALUE:...]", _policies, ("name", "summary", "defaults")),
     "closed-forms": ("tq.closed_form(NAME)", _closed_forms, ("name", "title")),
     "calibrations": (
         "tileq plan --calibration NAME",

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 __all__ = ["PolicyComparison", "compare"]
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tileq.experiments import Experiment, make_experiment, parse_rates, ready_folder
-from tileq.simulating import names_of
-from tileq_theory.errors import InputError, positive, positive_int
+from tileq.experiments import Experiment, make_experiment, parse_rates, ready_folder, replication_count
+from tileq_theory.errors import positive
 
 if TYPE_CHECKING:
     from tileq_engine.capacity_search_criteria import Criterion
+    from tileq_engine.policy import Policy
     from tileq_engine.sweep_compare import Comparison
 
 
@@ -45,8 +45,8 @@ class PolicyComparison:
 
 
 def compare(
-    policies: Sequence[str] | str = ("sarathi", "slai", "rad"),
-    rates: Sequence[float] | str | None = None,
+    policies: Sequence[str | Policy] | Mapping[str, str | Policy] | str = ("sarathi", "slai", "rad"),
+    rates: Sequence[float] | float | str | None = None,
     *,
     slo_ttft: float | None = None,
     slo_tbt: float | None = None,
@@ -58,6 +58,7 @@ def compare(
     seats: int | None = None,
     kv_tokens: int | None = None,
     preemption: str = "recompute",
+    swap_gb_per_s: float = 25.0,
     paying: float | None = None,
     folder: str | PathLike[str] | None = None,
     progress: bool | None = None,
@@ -68,21 +69,22 @@ def compare(
     Parameters
     ----------
     policies
-        Names with their settings, as in `tileq.simulate`.
+        Names with their settings or `Policy` objects, as in `tileq.simulate`; a mapping gives them names of its own.
     rates
         Requests per second: numbers, "0.5,1,2" or "first:last:step"; None: .5, .7, .8, .9 and 1.0 of lambda*.
     slo_ttft, slo_tbt
         Limits on the median TTFT and the p99 TBT, seconds. With either, each policy's capacity under them is
-        searched, up to lambda*: no policy is stable beyond it.
+        searched among the rates at which it is not found unstable, up to lambda*: no policy is stable beyond it.
     capacity
         Search each policy's stable capacity as well.
     question
         Of `tileq.plan`.
     """
     from tileq.planning import plan
+    from tileq.policy_text import policies_by_name
     from tileq_engine.sweep_compare import compare as run_comparison
 
-    kept = ready_folder(folder)
+    repeated, kept = replication_count(replications), ready_folder(folder)
     experiment = make_experiment(
         plan(**question),
         requests=requests,
@@ -90,36 +92,43 @@ def compare(
         max_num_seqs=seats,
         kv_tokens=kv_tokens,
         preemption=preemption,
+        swap_gb_per_s=swap_gb_per_s,
         paying=paying,
     )
-    named = names_of(policies)
-    if not named:
-        raise InputError("no policy was given; expected names with commas between them (tileq catalog policies)")
+    named = policies_by_name(policies, plan=experiment.plan)
     found = run_comparison(
-        {text: experiment.policy(text) for text in named},
+        named,
         _rates(experiment, rates),
         workload=experiment.workload,
         time=experiment.plan.setting.time,
         config=experiment.config,
         requests=experiment.requests,
         tiers=experiment.tiers,
-        replications=positive_int("replications", replications),
+        replications=repeated,
         seed=seed,
         criterion=_criterion(slo_ttft, slo_tbt, capacity, experiment.capacity_per_s),
         progress=progress,
         folder=kept,
     )
-    return PolicyComparison(experiment, found)
+    return PolicyComparison(experiment, _bounded(found, experiment.capacity_per_s))
 
 
-def _rates(experiment: Experiment, rates: Sequence[float] | str | None) -> tuple[float, ...]:
+def _bounded(found: Comparison, bound_per_s: float) -> Comparison:
+    """Return the comparison with each capacity's interval cut at lambda*, which no policy exceeds."""
+    cut = {key: replace(c, interval=c.interval.within(0.0, bound_per_s)) for key, c in found.capacity.items()}
+    return replace(found, capacity=cut)
+
+
+def _rates(experiment: Experiment, rates: Sequence[float] | float | str | None) -> tuple[float, ...]:
     if rates is None:
         return tuple(share * experiment.capacity_per_s for share in (0.5, 0.7, 0.8, 0.9, 1.0))
-    return parse_rates(rates) if isinstance(rates, str) else tuple(positive("rate", rate) for rate in rates)
+    if isinstance(rates, str):
+        return parse_rates(rates)
+    return tuple(positive("rate", rate) for rate in (rates if hasattr(rates, "__iter__") else [rates]))
 
 
 def _criterion(ttft_s: float | None, tbt_s: float | None, capacity: bool, bound_per_s: float) -> Criterion | None:
-    from tileq.sustainable import UpTo
+    from tileq.sustainable import NotUnstable, UpTo
     from tileq_engine.capacity_search_criteria import Stable, Within, all_of
 
     parts: list[Criterion] = []
@@ -129,4 +138,4 @@ def _criterion(ttft_s: float | None, tbt_s: float | None, capacity: bool, bound_
         parts.append(Within("tbt_s.p99", positive("slo_tbt", tbt_s)))
     if capacity:
         parts.append(Stable())
-    return all_of(*parts, UpTo(bound_per_s)) if parts else None
+    return all_of(*parts, NotUnstable(), UpTo(bound_per_s)) if parts else None

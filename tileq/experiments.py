@@ -6,16 +6,17 @@ given: a simulation without further words answers "what does the plan do".
 
 from __future__ import annotations
 
-__all__ = ["Experiment", "make_experiment", "parse_policy", "parse_rates", "ready_file", "ready_folder"]
+__all__ = ["Experiment", "make_experiment", "parse_rates", "ready_file", "ready_folder", "writable"]
 
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tileq_theory.errors import InputError, positive, positive_int
+from tileq_theory.errors import InputError, finite, positive, positive_int
 
 if TYPE_CHECKING:
     from tileq.planning import Plan
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tileq_theory.workload import Workload
 
 _RATES_AT_MOST = 200
+_REQUESTS_AT_MOST = 10_000_000
+_REPLICATIONS_AT_MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,10 @@ class Experiment:
         """lambda* of one replica, requests per second."""
         return self.plan.rate_per_s / self.plan.tile.capacity.limits.nodes
 
-    def policy(self, text: str) -> Policy:
-        """Return the policy that `text` names; generalised RAD takes its tiles from the plan."""
+    def policy(self, text: str | Policy) -> Policy:
+        """Return the policy that `text` names, an object as it is; generalised RAD takes its tiles from the plan."""
+        from tileq.policy_text import parse_policy
+
         return parse_policy(text, plan=self.plan)
 
     def setting(self) -> dict[str, Any]:
@@ -72,6 +77,7 @@ class Experiment:
             "kv_tokens": self.config.kv_tokens,
             "convention": self.config.convention,
             "preemption": self.config.preemption,
+            "swap_token_s": self.config.swap_token_s,
             "requests": self.requests,
             "tiers": None if self.tiers is None else dict(self.tiers),
             "capacity_per_s": self.capacity_per_s,
@@ -86,6 +92,7 @@ def make_experiment(
     max_num_seqs: int | None = None,
     kv_tokens: int | None = None,
     preemption: str = "recompute",
+    swap_gb_per_s: float = 25.0,
     paying: float | None = None,
     check: bool = False,
     stop_backlog: int | None = None,
@@ -100,6 +107,8 @@ def make_experiment(
         Engine settings; None: the plan's.
     preemption
         "recompute", "swap" or "none".
+    swap_gb_per_s
+        What one GPU moves to or from its host, 10^9 bytes a second, under "swap"; PCIe 4.0 x16 brings about 25.
     paying
         Share of requests with a TBT limit of 0.1 s, the others 0.5 s (SLAI's tiers); None: one tier.
     check
@@ -110,11 +119,16 @@ def make_experiment(
     """
     from tileq_engine.config import EngineConfig
 
-    count = positive_int("requests", requests)
-    if paying is not None and not 0 <= paying <= 1:
+    count = count_up_to("requests", requests, _REQUESTS_AT_MOST)
+    if paying is not None and not 0 <= finite("paying", paying) <= 1:
         raise InputError(f"paying is {paying!r}; expected a share in [0, 1]")
     memory = plan.setting.kv_tokens if kv_tokens is None else positive_int("kv_tokens", kv_tokens)
     budget = plan.token_budget if token_budget is None else positive_int("token_budget", token_budget)
+    if max_num_seqs is not None and positive_int("max_num_seqs", max_num_seqs) > budget:
+        raise InputError(
+            f"token_budget is {budget} and max_num_seqs {max_num_seqs}; engines ask for a token a resident: raise "
+            "token_budget or lower max_num_seqs"
+        )
     config = EngineConfig(
         token_budget=budget,
         # the plan's own number, or what a smaller budget leaves of it: engines ask for a token a resident
@@ -122,12 +136,34 @@ def make_experiment(
         kv_tokens=memory,
         convention=plan.convention,
         preemption=preemption,  # type: ignore[arg-type]
+        swap_token_s=_swap_token_s(plan, swap_gb_per_s) if preemption == "swap" else 0.0,
         check=check,
         stop_backlog=max(2000, count // 4) if stop_backlog is None else stop_backlog,
     )
     _check_some_fit(plan, memory)
     tiers = None if paying is None else {"paying_share": paying}
     return Experiment(plan, config, count, tiers)
+
+
+def _swap_token_s(plan: Plan, gb_per_s: float) -> float:
+    """Return the seconds that one token's KV takes to the host or back; the GPUs of a replica move their parts."""
+    from tileq_theory.hardware import kv_bytes_on_gpu
+
+    s = plan.setting
+    return kv_bytes_on_gpu(s.model, s.tp, s.kv_dtype) / (1e9 * positive("swap_gb_per_s", gb_per_s))
+
+
+def count_up_to(name: str, value: int, most: int) -> int:
+    """Return a whole number in [1, most]: what is beyond would fill the memory before it ran."""
+    count = positive_int(name, value)
+    if count > most:
+        raise InputError(f"{name} is {value!r}; expected at most {most:,}")
+    return count
+
+
+def replication_count(value: int) -> int:
+    """Return the number of replications, checked."""
+    return count_up_to("replications", value, _REPLICATIONS_AT_MOST)
 
 
 def _check_some_fit(plan: Plan, kv_tokens: int) -> None:
@@ -143,12 +179,16 @@ def ready_folder(folder: str | PathLike[str] | None) -> Path | None:
     """Return the folder of results, made if it is not there; before any long work."""
     if folder is None:
         return None
-    path = Path(folder)
+    try:
+        path = Path(folder)
+    except TypeError:
+        raise InputError(f"folder is {folder!r}; expected a path") from None
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise InputError(f"folder {path} cannot be made ({reason}); expected a folder to write results to") from None
+    _try_writing("folder", path)
     return path
 
 
@@ -157,50 +197,27 @@ def ready_file(option: str, path: str | PathLike[str], endings: Sequence[str]) -
     file = Path(path)
     if file.suffix not in endings:
         raise InputError(f"{option} is {str(file)!r}; expected a name that ends in {' or '.join(endings)}")
+    return writable(option, file)
+
+
+def writable(option: str, file: Path) -> Path:
+    """Return `file` if a file of that name can be written, else raise `InputError`; before any long work."""
+    if file.is_dir():
+        raise InputError(f"{option} {file} is a folder; expected the name of a file to write")
     if not file.parent.is_dir():
         raise InputError(f"{option} {file} lies in {file.parent}, which is not a folder; make it first")
+    _try_writing(option, file.parent)
     return file
 
 
-def parse_policy(text: str, *, plan: Plan | None = None) -> Policy:
-    """Return the policy of `name` or `name:parameter=value:...`, e.g. "slai:order=spf:theta=10".
-
-    A list is written with plus signs: "nested_wait:boundaries=8+64:thresholds=4+2+1"; "4+" is a list of one.
-
-    Examples
-    --------
-    >>> parse_policy("sarathi:order=spf").params["order"]
-    'spf'
-    """
-    from tileq_engine.registry import policy
-
-    name, *settings = text.split(":")
-    params: dict[str, Any] = {}
-    for item in settings:
-        key, equals, value = item.partition("=")
-        if not equals or not key or not value:
-            raise InputError(f"policy {text!r} has the setting {item!r}; expected name:parameter=value")
-        params[key.strip().replace("-", "_")] = _value(value.strip())
-    plain_name = name.strip().replace("-", "_")
-    if plain_name == "rad_general" and not {"plan", "levels"} & params.keys():
-        if plan is None:
-            raise InputError("policy rad_general takes its tiles from a plan; give one, or levels from Python")
-        params["plan"] = plan.tile
+def _try_writing(option: str, folder: Path) -> None:
+    """Raise `InputError` where no file can be made in `folder` (permissions do not tell: a disk may be read-only)."""
     try:
-        return policy(plain_name, **params)
-    except TypeError:
-        raise InputError(f"policy {text!r} has a value of the wrong kind; see tileq catalog policies") from None
-
-
-def _value(text: str) -> Any:
-    if "+" in text.strip("+") or text.endswith("+"):
-        return tuple(_value(part) for part in text.split("+") if part)
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InputError(f"{option}: nothing can be written to folder {folder} ({reason}); choose another") from None
 
 
 def parse_rates(text: str) -> tuple[float, ...]:

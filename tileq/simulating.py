@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ["PICTURES", "Simulation", "names_of", "simulate"]
+__all__ = ["PICTURES", "Simulation", "simulate"]
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tileq.experiments import Experiment, make_experiment, ready_folder
-from tileq_theory.errors import InputError, positive, positive_int
+from tileq.experiments import Experiment, make_experiment, ready_folder, replication_count, writable
+from tileq_theory.errors import InputError, positive
 
 if TYPE_CHECKING:
     from tileq_engine.experiment import Replications
+    from tileq_engine.policy import Policy
     from tileq_engine.run import Run
 
 PICTURES = ("queues", "batches", "kv", "gantt")
@@ -72,11 +72,12 @@ class Simulation:
 
         if picture not in PICTURES:
             raise InputError(f"picture is {picture!r}; expected one of {', '.join(PICTURES)}")
+        writable("plot", Path(path))
         plots.save_figure(getattr(plots, f"plot_{picture}")(self.run), Path(path))
 
 
 def simulate(
-    policy: str = "sarathi",
+    policy: str | Policy = "sarathi",
     *,
     rate: float | None = None,
     load: float | None = None,
@@ -87,6 +88,7 @@ def simulate(
     seats: int | None = None,
     kv_tokens: int | None = None,
     preemption: str = "recompute",
+    swap_gb_per_s: float = 25.0,
     paying: float | None = None,
     check: bool = False,
     folder: str | PathLike[str] | None = None,
@@ -98,7 +100,7 @@ def simulate(
     Parameters
     ----------
     policy
-        Name, or name:parameter=value:... (`tileq catalog policies`).
+        Name, name:parameter=value:... (`tileq catalog policies`), or a `Policy`, which may hold rules of your own.
     rate, load
         Offered rate in requests per second, or as a share of the capacity lambda*. Neither: the traffic's own rate,
         else a load of 0.8.
@@ -106,7 +108,7 @@ def simulate(
         Requests of one run, independent runs, seed of their random streams.
     token_budget, seats, kv_tokens
         Engine settings (`seats`: sequences at most); None: the plan's.
-    preemption, paying, check
+    preemption, swap_gb_per_s, paying, check
         See `tileq.experiments.make_experiment`.
     folder
         Replications are kept there as they finish, and taken from there.
@@ -125,8 +127,11 @@ def simulate(
     from tileq_engine.experiment_engine import replicate_policy, simulate_policy
 
     if rate is not None and load is not None:
-        raise InputError(f"rate {rate:g} and load {load:g} are both given; expected one of them")
-    kept = ready_folder(folder)
+        raise InputError(f"rate {rate!r} and load {load!r} are both given; expected one of them")
+    for name, given in (("rate", rate), ("load", load)):
+        if given is not None:
+            positive(name, given)
+    repeated, kept = replication_count(replications), ready_folder(folder)
     experiment = make_experiment(
         plan(rate=rate, **question),
         requests=requests,
@@ -134,6 +139,7 @@ def simulate(
         max_num_seqs=seats,
         kv_tokens=kv_tokens,
         preemption=preemption,
+        swap_gb_per_s=swap_gb_per_s,
         paying=paying,
         check=check,
     )
@@ -151,7 +157,7 @@ def simulate(
     found = replicate_policy(
         chosen,
         offered,
-        replications=positive_int("replications", replications),
+        replications=repeated,
         progress=progress,
         folder=kept,
         **common,
@@ -166,9 +172,3 @@ def _offered(experiment: Experiment, rate: float | None, load: float | None) -> 
         return positive("rate", rate) / experiment.plan.tile.capacity.limits.nodes
     own = experiment.plan.traffic.rate_per_s
     return 0.8 * experiment.capacity_per_s if own is None else own
-
-
-def names_of(policies: Sequence[str] | str) -> list[str]:
-    """Return the policies of a list or of a text with commas between them."""
-    items = policies.split(",") if isinstance(policies, str) else list(policies)
-    return [item.strip() for item in items if item.strip()]

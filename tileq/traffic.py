@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from tileq.words import counted
 from tileq_theory.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _from_trace(trace: Any) -> Traffic:
     from tileq_profiling.readers import Trace, read_trace
 
     read = trace if isinstance(trace, Trace) else read_trace(trace)
-    skipped = [f"{rows} rows of {read.source} left out: {reason}" for reason, rows in read.skipped]
+    skipped = [f"{counted(rows, 'row')} of {read.source} left out: {reason}" for reason, rows in read.skipped]
     return Traffic(
         workload=read.to_workload(),
         label=read.source.split(" (")[0],

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["binding_sentence", "lever", "number", "percent", "seconds"]
+__all__ = ["binding_sentence", "counted", "lever", "number", "percent", "seconds"]
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -32,14 +33,16 @@ _SPENT = {
 }
 
 
-def number(value: float, digits: int = 3) -> str:
-    """Return `value` with that many significant digits, never in exponent form between 1e-4 and 1e7.
+def number(value: float | None, digits: int = 3) -> str:
+    """Return `value` with that many significant digits, never in exponent form between 1e-4 and 1e7; None as "-".
 
     Examples
     --------
     >>> number(21.3456), number(1234567.0), number(0.04567), number(8192)
     ('21.3', '1,234,567', '0.0457', '8,192')
     """
+    if value is None or not math.isfinite(value):
+        return "-"
     if value and (abs(value) >= 1e15 or abs(value) < 1e-4):
         return f"{value:.{digits}g}"
     if abs(value) >= 100 or value == int(value):
@@ -47,29 +50,46 @@ def number(value: float, digits: int = 3) -> str:
     return f"{float(f'{value:.{digits}g}'):,.12g}"
 
 
-def seconds(value: float) -> str:
-    """Return a time with a unit that suits it.
+def seconds(value: float | None) -> str:
+    """Return a time with a unit that suits it; None as "-".
 
     Examples
     --------
-    >>> seconds(0.0123), seconds(2.5), seconds(4.2e-7)
-    ('12.3 ms', '2.5 s', '0.42 us')
+    >>> seconds(0.0123), seconds(2.5), seconds(4.2e-7), seconds(0.0)
+    ('12.3 ms', '2.5 s', '0.42 us', '0 s')
     """
+    if value is None:
+        return "-"
+    if value == 0:
+        return "0 s"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if abs(value) >= size:
             return f"{number(value / size)} {unit}"
     return f"{number(value / 1e-6)} us"
 
 
-def percent(share: float) -> str:
-    """Return a share in percent, without a blank at which a line could break.
+def percent(share: float | None) -> str:
+    """Return a share in percent, without a blank at which a line could break; None as "-".
 
     Examples
     --------
     >>> percent(0.4567), percent(0.0004), percent(1.0)
     ('45.7%', '0.04%', '100%')
     """
+    if share is None:
+        return "-"
     return f"{number(100 * share, 3 if abs(share) >= 0.1 else 2)}%"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    Examples
+    --------
+    >>> counted(1, "row"), counted(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def lever(name: str) -> str:

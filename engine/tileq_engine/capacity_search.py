@@ -124,7 +124,8 @@ def _interval(brackets: list[tuple[float, float]], level: float) -> Interval:
         return Interval(
             low, low, high, level, "final bracket of one replication", 1, closed, "" if closed else "bracket is open"
         )
-    return student_interval([low for low, _ in brackets], level)
+    found = student_interval([low for low, _ in brackets], level)
+    return found.within(0.0) if math.isfinite(found.half_width) else found
 
 
 def capacity_search(

@@ -16,6 +16,7 @@ from typing import Any
 
 from tileq_engine.capacity_search_criteria import Criterion
 from tileq_engine.experiment_store import ResultStore
+from tileq_engine.requests import ClockError
 from tileq_engine.run import REJECT_REASONS, Run
 
 MOST_DOUBLINGS = 40
@@ -81,7 +82,13 @@ class BracketSearch:
             if self.spent:
                 break
             following = rate * step
-            if self.met(following) != (step > 1):
+            try:
+                met = self.met(following)
+            except ClockError:
+                if step > 1:
+                    raise
+                break  # requests so rare that the clock cannot hold them, and still the objective is missed
+            if met != (step > 1):
                 return (rate, following) if step > 1 else (following, rate)
             rate = following
         return (rate, math.inf) if step > 1 else (0.0, rate)

@@ -15,6 +15,7 @@ from tileq_theory.errors import InputError, finite
 from tileq_theory.iteration_time import IterationTime
 
 PS_PER_S = 1_000_000_000_000
+_LONGEST_PS = 4.0e18
 
 
 def duration_ps(
@@ -33,7 +34,8 @@ def duration_ps(
 ) -> Any:
     r"""Return the time of one iteration in whole picoseconds.
 
-    floor(c + max(w, a*ceil(n/b) + beta*n) + e*(pairs2/2) + k*kv + s*m + 1/2), in this order of additions.
+    floor(c + max(w, a*ceil(n/b) + beta*n) + e*(pairs2/2) + k*kv + s*m + 1/2), in this order of additions; at most
+    4*10^18 ps (46 days), at which every run stops.
 
     Parameters
     ----------
@@ -51,21 +53,27 @@ def duration_ps(
     linear = a * tiles + beta * n
     if linear < w:
         linear = w
-    return int(c + linear + e * (0.5 * pairs2) + k * kv + s * m + 0.5)
+    took = c + linear + e * (0.5 * pairs2) + k * kv + s * m + 0.5
+    if took > _LONGEST_PS:
+        took = _LONGEST_PS  # beyond the end of every run: the clock would overflow, and the run ends here anyway
+    return int(took)
 
 
 def coefficients(time: IterationTime) -> tuple[float, float, float, float, float, float, float, float]:
-    """Return (c, w, a, b, beta, e, k, s) of `time` in picoseconds (b in tokens)."""
-    return (
-        time.launch_s * PS_PER_S,
-        time.weight_floor_s * PS_PER_S,
-        time.tile_s * PS_PER_S,
-        float(time.tile_tokens),
-        time.token_s * PS_PER_S,
-        time.pair_s * PS_PER_S,
-        time.kv_token_s * PS_PER_S,
-        time.sequence_s * PS_PER_S,
-    )
+    """Return (c, w, a, b, beta, e, k, s) of `time` in picoseconds (b in tokens).
+
+    Raises `InputError` for a coefficient beyond 4*10^6 s, which the clock cannot count.
+    """
+
+    def ps(name: str) -> float:
+        seconds = float(getattr(time, name))
+        to_ps(name, seconds)
+        return seconds * PS_PER_S
+
+    fixed, linear = ("launch_s", "weight_floor_s", "tile_s"), ("token_s", "pair_s", "kv_token_s", "sequence_s")
+    c, w, a = (ps(name) for name in fixed)
+    beta, e, k, s = (ps(name) for name in linear)
+    return c, w, a, float(time.tile_tokens), beta, e, k, s
 
 
 def to_ps(name: str, seconds: float) -> int:

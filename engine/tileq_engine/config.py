@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tileq_engine.clock import to_ps
 from tileq_theory.conventions import TokenConvention
-from tileq_theory.errors import InputError, nonnegative, positive_int
+from tileq_theory.errors import InputError, boolean, finite, nonnegative, nonnegative_int, positive_int
 
 Preemption = Literal["recompute", "swap", "none"]
 Oversize = Literal["reject", "wait"]
@@ -92,7 +92,7 @@ class EngineConfig:
             object.__setattr__(self, "stop_iterations", positive_int("stop_iterations", self.stop_iterations))
         if self.sample_limit < 2:
             raise InputError(f"sample_limit is {self.sample_limit}; expected 2 or more")
-        if not 0 <= self.watermark < 1:
+        if not 0 <= finite("watermark", self.watermark) < 1:
             raise InputError(f"watermark is {self.watermark!r}; expected a share in [0, 1)")
         if self.kv_tokens is not None and self.kv_tokens < self.block_tokens:
             raise InputError(
@@ -102,13 +102,17 @@ class EngineConfig:
         _one_of("preemption", self.preemption, ("recompute", "swap", "none"))
         _one_of("oversize", self.oversize, ("reject", "wait"))
         _one_of("gap_mode", self.gap_mode, ("auto", "exact", "histogram"))
-        if isinstance(self.trace_limit, bool) or int(self.trace_limit) != self.trace_limit or self.trace_limit < 0:
-            raise InputError(f"trace_limit is {self.trace_limit!r}; expected a whole number of 0 or more")
+        nonnegative_int("trace_limit", self.trace_limit)
+        boolean("check", self.check)
         to_ps("swap_token_s", self.swap_token_s)
         nonnegative("gap_from_s", self.gap_from_s)
         for name in ("stop_time_s", "gap_to_s"):
             if getattr(self, name) is not None:
                 to_ps(name, getattr(self, name))
+        if self.gap_to_s is not None and self.gap_to_s < self.gap_from_s:
+            raise InputError(
+                f"gap_to_s is {self.gap_to_s!r}, before gap_from_s {self.gap_from_s!r}; no gap would count"
+            )
 
     @property
     def kv_blocks(self) -> int:

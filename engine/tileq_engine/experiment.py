@@ -81,11 +81,17 @@ def _average(name: str, values: Sequence[Any]) -> Any:
 def _student(documents: Sequence[Document], level: float) -> dict[str, dict[str, Interval]]:
     found: dict[str, dict[str, Interval]] = {}
     for name in SPREADS:
-        found[name] = {s: student_interval([statistic(d, f"{name}.{s}") for d in documents], level) for s in STATISTICS}
+        found[name] = {s: _of([statistic(d, f"{name}.{s}") for d in documents], level) for s in STATISTICS}
     for name in ("throughput_per_s", "goodput_per_s", "busy_share"):
         if all(d.get(name) is not None for d in documents):
-            found[name] = {"mean": student_interval([statistic(d, name) for d in documents], level)}
+            found[name] = {"mean": _of([statistic(d, name) for d in documents], level)}
     return found
+
+
+def _of(values: Sequence[float], level: float) -> Interval:
+    """Return the Student interval of a time, a rate or a share: none is below 0."""
+    interval = student_interval(values, level)
+    return interval.within(0.0) if math.isfinite(interval.half_width) else interval
 
 
 def _verdict_of(document: Document) -> StabilityVerdict:

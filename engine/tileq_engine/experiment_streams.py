@@ -65,16 +65,19 @@ def crn_requests(workload: Any, count: int, streams: Streams, rate_per_s: float 
     rate_per_s
         Arrival rate; None keeps the workload's own.
     """
-    from tileq_engine.requests import Requests
+    from tileq_engine.requests import Requests, check_span
 
     count = positive_int("count", count)
     timed = workload if rate_per_s is None else workload.with_rate(positive("rate_per_s", rate_per_s))
     if timed.arrivals is None:
         raise InputError("the workload has no arrival rate; give rate_per_s")
+    moments = timed.arrivals.sample(streams.rng("arrivals"), count)
+    check_span(moments, count, rate_per_s)
     drawn = workload.with_rate(1.0).sample(streams.rng("lengths"), count)
     return Requests.from_arrays(
-        arrival_s=timed.arrivals.sample(streams.rng("arrivals"), count),
+        arrival_s=moments,
         prompt_tokens=drawn.prompt_tokens,
         output_tokens=drawn.output_tokens,
         class_index=drawn.class_index,
+        tenant=drawn.class_index,
     )

@@ -31,7 +31,7 @@ __all__ = [
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -69,6 +69,11 @@ class Interval:
     def contains(self, value: float) -> bool:
         """Return whether `value` lies in [low, high]."""
         return self.low <= value <= self.high
+
+    def within(self, least: float = -math.inf, most: float = math.inf) -> Interval:
+        """Return the part of the interval in [least, most], where the quantity must lie: it is covered as before."""
+        low, high = (min(max(bound, least), most) for bound in (self.low, self.high))
+        return replace(self, low=low, high=high)
 
     def to_dict(self) -> dict[str, object]:
         """Return the interval as plain data; an infinite or undefined number is None."""

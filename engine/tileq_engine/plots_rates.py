@@ -24,9 +24,11 @@ def _label(path: str) -> str:
     return f"{_WORDS.get(name, path)}{' ' + part if part and name in _WORDS else ''} [{unit}]"
 
 
-def _panel(axes: Any, sweep: Sweep, path: str, workload: str | None, level: float) -> None:
+def _panel(axes: Any, sweep: Sweep, path: str, workload: str, level: float) -> None:
+    combined = [d for d in sweep.combined(level) if d["workload"] == workload]
     for place, policy in enumerate(sweep.policies):
         style = series_style(place)
+        verdicts = {d["rate_per_s"]: d["stable"] for d in combined if d["policy"] == policy}
         curve = sweep.curve(path, policy, workload, level=level)
         points = [(r, i) for r, i in zip(sweep.rates_per_s, curve, strict=True) if math.isfinite(i.estimate)]
         points.sort(key=lambda point: point[0])
@@ -36,8 +38,7 @@ def _panel(axes: Any, sweep: Sweep, path: str, workload: str | None, level: floa
         axes.plot(rates, values, **{**style, "marker": ""})
         axes.plot([], [], label=policy, **style)
         for rate, interval in points:
-            unstable = all(d["stable"] == "unstable" for d in sweep.at(policy, rate, workload))
-            face = "white" if unstable else style["color"]
+            face = "white" if verdicts[rate] == "unstable" else style["color"]
             axes.plot([rate], [interval.estimate], marker=style["marker"], color=style["color"], markerfacecolor=face)
         banded = [(r, i) for r, i in points if math.isfinite(i.half_width)]
         if len(banded) > 1:
@@ -66,15 +67,18 @@ def plot_rates(
     level
         Level of the bands (Student intervals over replications; none with one replication).
 
-    Hollow markers stand where every replication was found unstable.
+    Hollow markers stand where the replications together are found unstable, the verdict of the tables.
     """
     if not statistics:
         raise InputError("plot_rates of no statistics; expected at least one path such as 'ttft_s.p99'")
+    if workload is None and len(sweep.workloads) > 1:
+        raise InputError(f"the sweep has workloads {', '.join(sweep.workloads)}; name the one to draw")
+    shown = sweep.workloads[0] if workload is None else workload
     with styled():
         figure = new_figure(3.6 * len(statistics), 3.4)
         panels = figure.subplots(1, len(statistics), squeeze=False)[0]
         for axes, path in zip(panels, statistics, strict=True):
-            _panel(axes, sweep, path, workload, level)
+            _panel(axes, sweep, path, shown, level)
             if path.partition(".")[0].endswith("_s") and not path.endswith("per_s"):
                 axes.set_yscale("log")
             if limits and path in limits:

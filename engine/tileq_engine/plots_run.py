@@ -39,7 +39,7 @@ def _binned(run: Run, *names: str) -> tuple[Float[np.ndarray, "edge"], dict[str,
 
 
 def _title(run: Run, what: str) -> str:
-    rate = "" if run.info.rate_per_s is None else f", {run.info.rate_per_s:g} requests/s"
+    rate = "" if run.info.rate_per_s is None else f", {run.info.rate_per_s:.4g} requests/s"
     return f"{what}: {run.info.policy}{rate}"
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 __all__ = ["Policy", "PolicyError", "Prepared", "Rule"]
 
+import functools
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from tileq_engine.config import EngineConfig
 from tileq_engine.requests import Requests
-from tileq_theory.errors import InputError, near_matches
+from tileq_theory.errors import InputError, near_matches, positive_int
 from tileq_theory.iteration_time import IterationTime
 
 Rule: TypeAlias = str | Callable[..., Any]
 RULE_KINDS = ("decodes", "order", "mixing", "admission", "eviction")
+_PREFIXES = {"decodes": "decodes_", "order": "order_", "mixing": "mix_", "admission": "admit_", "eviction": "evict_"}
 
 
 class PolicyError(InputError):
@@ -86,8 +89,21 @@ class Policy:
         for kind in rules:
             if kind not in RULE_KINDS:
                 raise InputError(f"rule kind {kind!r} is unknown; {near_matches('rule kinds', kind, RULE_KINDS)}")
+            _check_rule(kind, rules[kind])
         changes: dict[str, Any] = {**rules, "macro": self.macro and all(isinstance(r, str) for r in rules.values())}
         return replace(self, **changes)
+
+    def with_tenant_quota(self, residents: int) -> Policy:
+        """Return a copy in which no tenant has more than `residents` requests active at once.
+
+        A waiting request whose tenant has its quota is passed over; those of others behind it are looked at. (Under
+        WAIT, which gathers classes rather than a queue, there is no such rule.)
+        """
+        quota = positive_int("tenant_quota", residents)
+        if self.mixing in ("mix_wait", "mix_nested_wait"):
+            raise InputError(f"policy {self.name} moves classes, not a queue; a tenant_quota has no meaning in it")
+        prepare = functools.partial(_with_quota, self.prepare, quota)
+        return replace(self, prepare=prepare, params={**self.params, "tenant_quota": quota})
 
     def settings(self, config: EngineConfig) -> EngineConfig:
         """Return `config` with the policy's own budget and residents where it has them."""
@@ -102,9 +118,56 @@ class Policy:
         return f"{self.name}({inside})" if inside else self.name
 
     def to_dict(self) -> dict[str, object]:
-        """Return name, rules and parameters as plain data."""
-        named = {k: (r if isinstance(r, str) else getattr(r, "__qualname__", repr(r))) for k, r in self.rules.items()}
-        return {"name": self.name, "rules": named, "params": {k: _plain(v) for k, v in self.params.items()}}
+        """Return name, rules and everything the policy was made with, as plain data.
+
+        Two policies that can decide differently have different data: results kept under one are not taken for the
+        other's. A function of the user's is known by its name and a digest of its code.
+        """
+        named = {k: (r if isinstance(r, str) else _identity(r)) for k, r in self.rules.items()}
+        return {
+            "name": self.name,
+            "rules": named,
+            "params": _plain(self.params),
+            "settings": _plain({"token_budget": self.token_budget, "max_num_seqs": self.max_num_seqs, **self.scalars}),
+            "prepared_by": _plain(self.prepare),
+        }
+
+
+def _with_quota(
+    inner: Prepare | None, quota: int, policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig
+) -> Prepared:
+    found = Prepared(requests) if inner is None else inner(policy, requests, time, config)
+    return replace(found, scalars={**found.scalars, "quota": quota, "dynamic": 1})
+
+
+def _check_rule(kind: str, rule: Rule) -> None:
+    """Raise `InputError` unless `rule` is a function, or the name of a kernel of that kind."""
+    if not isinstance(rule, str):
+        if not callable(rule):
+            raise InputError(f"{kind} rule is {rule!r}; expected a function, or the name of a rule")
+        return
+    from tileq_engine.compile import plain_kernels
+
+    prefix = _PREFIXES[kind]
+    known = [name for name in plain_kernels().functions if name.startswith(prefix)]
+    if rule not in known:
+        raise InputError(f"{kind} rule {rule!r} is unknown; {near_matches('rules', rule, known)}")
+
+
+def _identity(function: Any) -> str:
+    """Return a function's name; for one of the user's with a digest of its code and of what it has closed over."""
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    code = getattr(function, "__code__", None)
+    if code is None or str(getattr(function, "__module__", "")).startswith("tileq_engine."):
+        return str(name)
+    cells = [_plain(cell.cell_contents) for cell in getattr(function, "__closure__", None) or ()]
+    parts = (_code(code), repr(cells), repr(_plain(function.__defaults__)), repr(_plain(function.__kwdefaults__)))
+    return f"{name} {hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}"
+
+
+def _code(code: Any) -> Any:
+    inner = [_code(c) if hasattr(c, "co_code") else repr(c) for c in code.co_consts]
+    return code.co_code.hex(), inner, code.co_names, code.co_varnames
 
 
 def _plain(value: Any) -> object:
@@ -114,4 +177,6 @@ def _plain(value: Any) -> object:
         return [_plain(v) for v in value]
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
-    return str(value)
+    if isinstance(value, functools.partial):
+        return [_plain(value.func), *(_plain(v) for v in value.args), _plain(value.keywords)]
+    return _identity(value) if callable(value) else str(value)

@@ -43,7 +43,8 @@ def predict(
     if predictor == "none":
         return np.zeros(len(requests), dtype=np.int64)
     if predictor == "noise":
-        factor = np.exp(nonnegative("sigma", sigma) * np.random.default_rng(seed).standard_normal(len(requests)))
+        spread = nonnegative("sigma", sigma) * np.random.default_rng(seed).standard_normal(len(requests))
+        factor = np.exp(np.clip(spread, -700.0, 700.0))  # beyond it a float overflows; the clip below has it anyway
         noisy: np.ndarray = np.clip(np.rint(output * factor), 1, _LONGEST).astype(np.int64)
         return noisy
     if not 0 <= quantile <= 1:

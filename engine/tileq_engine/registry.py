@@ -56,6 +56,9 @@ def policy_maker(name: str) -> Callable[..., Policy]:
 def policy(name: str, **params: Any) -> Policy:
     """Return the policy `name` with the given parameters.
 
+    Beside a policy's own, every policy takes token_budget, max_num_seqs (the engine's unless given) and
+    tenant_quota, the most requests that one tenant may have active (`Policy.with_tenant_quota`).
+
     Raises
     ------
     InputError
@@ -67,11 +70,14 @@ def policy(name: str, **params: Any) -> Policy:
     512
     """
     maker = policy_maker(name)
+    quota = params.pop("tenant_quota", None)
     known = inspect.signature(inspect.unwrap(maker)).parameters
     for given in params:
         if given not in known:
-            raise InputError(f"policy {name} has no parameter {given!r}; {near_matches('parameters', given, known)}")
-    return maker(**params)
+            named = [*known, "tenant_quota"]
+            raise InputError(f"policy {name} has no parameter {given!r}; {near_matches('parameters', given, named)}")
+    made = maker(**params)
+    return made if quota is None else made.with_tenant_quota(quota)
 
 
 def policy_doc(name: str) -> str:

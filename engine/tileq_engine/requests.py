@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Requests"]
+__all__ = ["ClockError", "Requests", "check_span"]
 
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -11,13 +11,17 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from tileq_engine.clock import PS_PER_S
-from tileq_theory.errors import InputError, positive, positive_int
+from tileq_theory.errors import InputError, nonnegative_int, positive, positive_int
 
 _LONGEST = 2**31 - 2
 _LATEST_S = 4e6  # 46 days: picoseconds stay below 2**62
 _LATEST_PS = 4 * 10**18
 
 IntArray = Int[np.ndarray, "request"]
+
+
+class ClockError(InputError):
+    """A moment lies beyond what the clock can hold; a higher rate, or fewer requests, brings it back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,7 @@ class Requests:
 
     def head(self, count: int) -> Requests:
         """Return the first `count` requests."""
+        count = nonnegative_int("count", count)
         return Requests(**{f.name: getattr(self, f.name)[:count] for f in fields(self)})
 
     def with_(self, **changes: Any) -> Requests:
@@ -174,8 +179,13 @@ class Requests:
             if seconds is None:
                 return whole(f"{name}_ps", picoseconds)
             values = np.asarray(seconds, dtype=float)
-            if not np.all(np.isfinite(values)) or np.any(values < 0) or np.any(values > _LATEST_S):
-                raise InputError(f"{name}_s has a value outside [0, {_LATEST_S:g}] seconds or not a number")
+            bad = ~((values >= 0) & (values <= _LATEST_S))
+            if np.any(bad):
+                at = int(np.argmax(bad.ravel()))
+                raise ClockError(
+                    f"{name}_s of request {at} is {float(values.ravel()[at])!r}; expected seconds in [0, {_LATEST_S:g}]"
+                    " (the clock counts picoseconds)"
+                )
             return whole(f"{name}_s", np.rint(values * PS_PER_S))
 
         output = whole("output_tokens", output_tokens)
@@ -188,7 +198,7 @@ class Requests:
             class_index=whole("class_index", class_index),
             priority=whole("priority", priority),
             tbt_limit_ps=ps("tbt_limit", tbt_limit_s, tbt_limit_ps),
-            paying=np.broadcast_to(np.asarray(False if paying is None else paying, dtype=bool), (n,)).copy(),
+            paying=_truths("paying", False if paying is None else paying, n),
             tenant=whole("tenant", tenant),
             prefilled_tokens=whole("prefilled_tokens", prefilled_tokens),
         )
@@ -198,19 +208,33 @@ class Requests:
         """Draw `count` requests of a `tileq_theory.workload.Workload`.
 
         With `rate` (requests per second) the same draws are stretched in time to that mean rate, so that one seed
-        gives common random numbers over a sweep of rates. A class's promised TBT becomes its requests' limit.
+        gives common random numbers over a sweep of rates. A class's promised TBT becomes its requests' limit, and
+        each class is a tenant.
         """
         count = positive_int("count", count)
         if rate is not None:
             workload = workload.with_rate(positive("rate", rate))
         drawn = workload.sample(np.random.default_rng(seed), count)
+        check_span(drawn.arrival_s, count, rate)
         limits = np.array([c.tbt_s or 0.0 for c in workload.classes])
         return cls.from_arrays(
             arrival_s=drawn.arrival_s,
             prompt_tokens=drawn.prompt_tokens,
             output_tokens=drawn.output_tokens,
             class_index=drawn.class_index,
+            tenant=drawn.class_index,
             tbt_limit_s=limits[np.asarray(drawn.class_index)],
+        )
+
+
+def check_span(arrival_s: Any, count: int, rate_per_s: float | None) -> None:
+    """Raise `ClockError` where drawn arrivals end beyond the clock, which the rate is to blame for."""
+    last = float(np.max(arrival_s, initial=0.0))
+    if not last <= _LATEST_S:
+        asked = "their own rate" if rate_per_s is None else f"{rate_per_s:g} requests/s"
+        raise ClockError(
+            f"{count} requests at {asked} arrive until {last:.3g} s, and the clock ends at {_LATEST_S:g} s; raise the "
+            "rate or simulate fewer requests"
         )
 
 
@@ -218,7 +242,9 @@ def _whole(name: str, values: Any, n: int) -> np.ndarray:
     array = np.asarray(values)
     if array.ndim > 1 or array.size not in (1, n):
         raise InputError(f"{name} has shape {array.shape}; expected one value, or {n}, one a request")
-    if array.dtype.kind not in "iub":
+    if array.dtype.kind == "b":
+        raise InputError(f"{name} holds truth values; expected whole numbers")
+    if array.dtype.kind not in "iu":
         try:
             number = array.astype(float)
         except (TypeError, ValueError):
@@ -230,6 +256,15 @@ def _whole(name: str, values: Any, n: int) -> np.ndarray:
             raise InputError(f"{name} has the value {given!r} at place {at}; expected whole numbers")
         array = number
     return np.broadcast_to(array.astype(np.int64).reshape(-1), (n,)).copy()
+
+
+def _truths(name: str, values: Any, n: int) -> np.ndarray:
+    array = np.asarray(values)
+    if array.ndim > 1 or array.size not in (1, n):
+        raise InputError(f"{name} has shape {array.shape}; expected one value, or {n}, one a request")
+    if array.dtype.kind != "b" and not (array.dtype.kind in "iu" and bool(np.isin(array, (0, 1)).all())):
+        raise InputError(f"{name} holds {array.ravel()[:3].tolist()!r}, ...; expected truth values, or 0 and 1")
+    return np.broadcast_to(array.astype(bool).reshape(-1), (n,)).copy()
 
 
 def _at_least(name: str, values: np.ndarray, least: int, most: int = _LONGEST) -> None:

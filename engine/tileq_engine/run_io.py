@@ -30,10 +30,22 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, Attrib
 
 
 def atomic_write(path: str | Path, write: Callable[[Path], object]) -> Path:
-    """Call `write` on a temporary file in the folder of `path` and move it there once it is complete and on disk."""
+    """Call `write` on a temporary file in the folder of `path` and move it there once it is complete and on disk.
+
+    Raises `InputError` naming the file where the system does not let it be written; nothing is left behind then.
+    """
     target = Path(path)
     if not target.parent.is_dir():
         raise InputError(f"cannot write {target}: folder {target.parent} does not exist; create it first")
+    if target.is_dir():
+        raise InputError(f"cannot write {target}: it is a folder; expected the name of a file")
+    try:
+        return _written(target, write)
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror or error}; choose another place") from None
+
+
+def _written(target: Path, write: Callable[[Path], object]) -> Path:
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
     os.close(handle)
     part = Path(name)

@@ -51,6 +51,8 @@ class Scheduler:
         As for `simulate`.
     capacity
         Requests that can be added in all; the arrays are allocated once.
+    tenants
+        Tenants that requests can name (0, 1, ...), for a policy with a tenant quota.
     python
         Uncompiled, for debugging.
 
@@ -73,12 +75,14 @@ class Scheduler:
         *,
         capacity: int = 65_536,
         groups: int = 1,
+        tenants: int = 1,
         python: bool = False,
     ) -> None:
         self.policy = policy
         self.config = policy.settings(config or EngineConfig())
         self.capacity = positive_int("capacity", capacity)
-        shape = Requests.from_arrays(arrival_ps=[0], prompt_tokens=[1], output_tokens=[1])
+        self.tenants = positive_int("tenants", tenants)
+        shape = Requests.from_arrays(arrival_ps=[0], prompt_tokens=[1], output_tokens=[1], tenant=[self.tenants - 1])
         compiled = not python
         kernels = compiled_kernels() if compiled else plain_kernels()
         self._state = make_state(
@@ -125,10 +129,13 @@ class Scheduler:
         priority: int = 0,
         class_index: int = 0,
         paying: bool = False,
+        tenant: int = 0,
     ) -> int:
         """Announce a request; return its id (0, 1, 2, ...). `output_tokens` is its limit."""
         if self._count == self.capacity:
             raise InputError(f"the scheduler has taken its {self.capacity} requests; make one with more capacity")
+        if not 0 <= tenant < self.tenants:
+            raise InputError(f"tenant is {tenant!r}; the scheduler was made for tenants 0 to {self.tenants - 1}")
         i = self._count
         output = positive_int("output_tokens", output_tokens)
         now = self._state.scalar("now")
@@ -141,6 +148,7 @@ class Scheduler:
             "priority": int(priority),
             "cls": int(class_index),
             "paying": int(paying),
+            "tenant": int(tenant),
         }
         self._state.set_request(i, fields)
         self._count += 1

@@ -22,13 +22,13 @@ from tileq_theory.iteration_time import IterationTime
 
 Mode = Literal["compiled", "stepped", "python"]
 _FLUSH, _ERROR = STOPS.index("flush"), STOPS.index("error")
-_SLICE = 4_000_000  # iterations between two looks at progress and interrupts
+_SLICE = 500_000  # iterations between two looks at progress and interrupts: about a second
 _TRIAL = 8  # requests on which a user's own rule is tried uncompiled first, for a readable error
 
 
 def simulate(
     requests: Requests,
-    policy: Policy,
+    policy: Policy | str,
     time: IterationTime,
     config: EngineConfig | None = None,
     *,
@@ -42,7 +42,7 @@ def simulate(
     requests
         Sorted by arrival.
     policy
-        See `tileq_engine.registry.policy`.
+        See `tileq_engine.registry.policy`; a name stands for the policy with its defaults.
     time
         Duration of an iteration as a function of its batch.
     config
@@ -70,6 +70,7 @@ def simulate(
     """
     if mode not in ("compiled", "stepped", "python"):
         raise InputError(f"mode is {mode!r}; expected 'compiled', 'stepped' or 'python'")
+    policy = _checked(requests, policy, time)
     config = policy.settings(config or EngineConfig())
     notes: tuple[str, ...] = ()
     if policy.own_rules and mode != "python":
@@ -90,6 +91,19 @@ def simulate(
     code = _drive(loop, state, hooks, pairs, policy, requests, progress)
     run = collect(state, pairs, STOPS[code], requests, policy, config, time, mode)
     return replace(run, notes=notes) if notes else run
+
+
+def _checked(requests: Requests, policy: Policy | str, time: IterationTime) -> Policy:
+    """Return the policy; raise `InputError` where one of the three is something else."""
+    if isinstance(policy, str):
+        from tileq_engine.registry import policy as named
+
+        policy = named(policy)
+    wanted = ((requests, Requests, "requests"), (policy, Policy, "policy"), (time, IterationTime, "time"))
+    for given, kind, name in wanted:
+        if not isinstance(given, kind):
+            raise InputError(f"{name} is of type {type(given).__name__}; expected {kind.__name__}")
+    return policy
 
 
 def _hooks(policy: Policy, config: EngineConfig, kernels: Any) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = ["Comparison", "compare"]
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,7 @@ from tileq_engine.experiment_store import digest
 from tileq_engine.experiment_streams import Streams
 from tileq_engine.intervals import Interval, bonferroni
 from tileq_engine.run import Slo
+from tileq_engine.run_raw import plain
 from tileq_engine.sweep import Scenario, Sweep, sweep
 from tileq_theory.errors import InputError
 
@@ -208,9 +210,14 @@ def compare(
                 found[p, str(w)] = capacity_search(
                     at, criterion, start_per_s=_guess(grid, p, str(w)), tolerance=tolerance,
                     replications=replications, seed=seed, settings=settings, **options,
-                    folder=None if folder is None else Path(folder) / "capacity" / f"{p}-{w}-{digest(named[p])}",
+                    folder=None if folder is None else Path(folder) / "capacity" / _folder_name(p, str(w), named[p]),
                 )  # fmt: skip
     return Comparison(grid, found, reference)
+
+
+def _folder_name(policy: str, workload: str, made: Any) -> str:
+    words = re.sub(r"[^A-Za-z0-9.]+", "_", f"{policy}-{workload}")[:80]
+    return f"{words}-{digest((policy, workload, plain(made)))}"
 
 
 def _listed(policies: Any) -> list[Any]:

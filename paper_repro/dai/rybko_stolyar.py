@@ -171,8 +171,8 @@ ITEM = Item(
         "the exact fluid, and paths of 768 tokens an engine and second with geometric sizes; 20,000 requests wait "
         "at the start."
     ),
-    smoke={"replications": 3, "points": 60, "seconds": {"exit first": 400_000, "entry first": 30_000}},
-    full={"replications": 6, "points": 160, "seconds": {"exit first": 1_700_000, "entry first": 60_000}},
+    smoke={"replications": 3, "points": 60, "seconds": {"exit first": 400_000, "entry first": 8_000}},
+    full={"replications": 6, "points": 160, "seconds": {"exit first": 1_700_000, "entry first": 8_000}},
     pieces=pieces,
     compute=compute,
     rows=rows,

@@ -97,7 +97,7 @@ def plot(data: Data, plt: Any) -> Any:
         axes.plot(
             d["times_s"], d["in_system"], linestyle=dash, marker=mark, markevery=len(d["times_s"]) // 6, label=case
         )
-    axes.set(xlabel="time, s", ylabel="requests in system", yscale="log", ylim=(50, None))
+    axes.set(xlabel="time, s", ylabel="requests in system", yscale="log", ylim=(50, 5e4))
     axes.set_title("Requests of (290, 990) tokens, one each 467.5 ms, 100 slots")
     axes.legend()
     return figure

@@ -123,7 +123,7 @@ ITEM = Item(
     smoke={"policies": _POLICIES, "loads": [1.1, 1.2], "begin_s": 150.0, "end_s": 200.0, "replications": 3},
     full={
         "policies": _POLICIES,
-        "loads": [0.5, 0.7, 0.9, 1.1, 1.2],
+        "loads": [0.5, 0.7, 0.9, 1.0, 1.1, 1.2],
         "begin_s": 200.0,
         "end_s": 500.0,
         "replications": 20,

@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from tileq_engine.intervals import Interval
 from tileq_theory.errors import InputError
 
@@ -146,13 +148,13 @@ def _places(interval: Interval) -> int:
     return max(0, 2 - math.floor(math.log10(width)))
 
 
-def claim(quantity: str, published: str, holds: bool, ours: str, *, reason: str = "") -> Row:
+def claim(quantity: str, published: str, holds: bool | np.bool_, ours: str, *, reason: str = "") -> Row:
     """Hold a statement: `published` says it, `ours` shows what was seen."""
     verdict = REPRODUCED if holds else NOT_REPRODUCED
     return Row(quantity, published, ours, verdict, "" if holds else reason)
 
 
-def shape(quantity: str, published: str, holds: bool, ours: str, *, reason: str) -> Row:
+def shape(quantity: str, published: str, holds: bool | np.bool_, ours: str, *, reason: str) -> Row:
     """Hold only the direction or order of a published number; `reason` says why the number itself is out of reach."""
     return Row(quantity, published, ours, SHAPE_ONLY if holds else NOT_REPRODUCED, reason)
 

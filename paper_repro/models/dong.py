@@ -101,7 +101,7 @@ def plot(data: Data, plt: Any) -> Any:
             times = np.linspace(0, data.settings["slots"], len(r["waiting"]))
             right.plot(times, r["waiting"], color=colour, linewidth=0.9, label=f"{rate:g} a slot" if k == 0 else None)
     right.set(xlabel="slot", ylabel="waiting, all classes", yscale="symlog", title="Budgets of 4 a slot")
-    right.legend(loc="upper left")
+    right.legend(loc=(0.45, 0.52), fontsize=9)
     return figure
 
 

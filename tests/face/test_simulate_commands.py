@@ -11,7 +11,8 @@ import pytest
 
 import tileq as tq
 from tileq.cli.run import run
-from tileq.experiments import parse_policy, parse_rates
+from tileq.experiments import parse_rates
+from tileq.policy_text import parse_policy
 from tileq_theory.errors import InputError
 
 Capture = pytest.CaptureFixture[str]
@@ -264,5 +265,5 @@ def test_no_capacity_beyond_what_theory_allows(capsys: Capture) -> None:
     """So few requests meet the limit however fast they come; the capacity is still a rate that can be sustained."""
     d = document(["compare", "--policies", "sarathi", "--rates", "300", "--slo-ttft", "0.5", *SMALL], capsys)
     (found,) = next(iter(d["capacity"].values())).values()
-    assert 0.5 <= found["rate_per_s"] / d["setting"]["capacity_per_s"] <= 1.3  # arrivals of 150 requests vary by 8 %
+    assert 0.5 <= found["rate_per_s"] / d["setting"]["capacity_per_s"] <= 1
     assert "no policy is stable" in found["criterion"]

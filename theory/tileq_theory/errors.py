@@ -10,9 +10,11 @@ __all__ = [
     "InputError",
     "SolveError",
     "TileqError",
+    "boolean",
     "finite",
     "near_matches",
     "nonnegative",
+    "nonnegative_int",
     "positive",
     "positive_int",
 ]
@@ -34,13 +36,33 @@ class SolveError(TileqError, RuntimeError):
     """A solver ended without an answer; the message carries its status and the remedy."""
 
 
+def _truth(value: object) -> bool:
+    """Return whether `value` is a truth value, Python's or numpy's."""
+    return isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b"
+
+
+def boolean(name: str, value: object) -> bool:
+    """Return `value` as a bool if it is one (Python's or numpy's), else raise `InputError`; 1 is no truth value.
+
+    Examples
+    --------
+    >>> boolean("chunks", True)
+    True
+    """
+    if not _truth(value):
+        raise InputError(f"{name} is {value!r}; expected true or false")
+    return bool(value)
+
+
 def finite(name: str, value: float) -> float:
     """Return `value` as a float if it is a finite number, else raise `InputError` naming it."""
     try:
         number = float(value)
     except (TypeError, ValueError):
         raise InputError(f"{name} is {value!r}; expected a number") from None
-    if isinstance(value, bool) or not math.isfinite(number):
+    except OverflowError:
+        number = math.inf
+    if _truth(value) or not math.isfinite(number):
         raise InputError(f"{name} is {value!r}; expected a finite number")
     return number
 
@@ -69,10 +91,18 @@ def positive_int(name: str, value: float) -> int:
     return int(number)
 
 
-def near_matches(kind: str, given: str, known: Iterable[str]) -> str:
+def nonnegative_int(name: str, value: float) -> int:
+    """Return `value` as an int if it is a whole number of at least 0, else raise `InputError`."""
+    number = finite(name, value)
+    if number < 0 or number != int(number):
+        raise InputError(f"{name} is {value!r}; expected a whole number that is 0 or more")
+    return int(value)
+
+
+def near_matches(kind: str, given: object, known: Iterable[str]) -> str:
     """Return the end of an 'unknown name' message: the nearest known names, or all of them when few."""
     names = sorted(known)
-    near = difflib.get_close_matches(given.lower(), [n.lower() for n in names], n=3, cutoff=0.5)
+    near = difflib.get_close_matches(str(given).lower(), [n.lower() for n in names], n=3, cutoff=0.5)
     if near:
         return f"did you mean {' or '.join(near)}?"
     return f"known {kind}: {', '.join(names)}"

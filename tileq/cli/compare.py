@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EXAMPLE = "Example: tileq compare --policies sarathi,slai,rad --rates 8:20:4 --slo-ttft 0.5"
 
 Policies = Annotated[str, o.option("Names (with settings), commas between.", o.ENGINE)]
-Rates = Annotated[str | None, o.option("Requests/s: 1,2,4 or first:last:step.", o.TRAFFIC)]
+Rates = Annotated[str | None, o.option("Requests/s: 1,2,4 or first:last:step.", o.TRAFFIC, allow_leading_hyphen=True)]
 SloTtft = Annotated[float | None, o.option("Median TTFT within, s: capacity.", o.LIMITS, converter=o.number)]
 SloTbt = Annotated[float | None, o.option("p99 TBT within, s: capacity.", o.LIMITS, converter=o.number)]
 Capacity = Annotated[bool, o.option("Search the stable capacities too.", o.LIMITS, show_default=False)]
@@ -48,6 +48,7 @@ def compare(
     max_num_seqs: o.MaxNumSeqs = None,
     kv_tokens: o.KvTokens = None,
     preemption: o.Preemption = "recompute",
+    swap_gb_per_s: o.SwapGbPerS = 25.0,
     paying: o.Paying = None,
     requests: o.Requests = 4000,
     replications: o.Replications = 5,
@@ -75,6 +76,7 @@ def compare(
         seats=max_num_seqs,
         kv_tokens=kv_tokens,
         preemption=preemption,
+        swap_gb_per_s=swap_gb_per_s,
         paying=paying,
         folder=folder,
         progress=False if json else None,
@@ -117,9 +119,7 @@ def _render(d: dict[str, Any], console: Console) -> None:
 
 def _row(row: dict[str, Any]) -> list[str]:
     times = [row[name] for name in ("ttft_p50_s", "ttft_p99_s", "tbt_p50_s", "tbt_p99_s")]
-    done = row["throughput_per_s"]
-    cells = ["-" if value is None else seconds(value) for value in times]
-    return [row["policy"], row["stable"], *cells, "-" if done is None else number(done)]
+    return [row["policy"], row["stable"], *map(seconds, times), number(row["throughput_per_s"])]
 
 
 def _capacity(result: dict[str, Any]) -> str:

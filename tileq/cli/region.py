@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: tileq region --class 1024:256 --class 8192:32 --at 5,1"
 
-At = Annotated[str | None, o.option("Rates to judge, one a class: r1,r2,...", o.TRAFFIC)]
+At = Annotated[str | None, o.option("Rates to judge, one a class: r1,r2,...", o.TRAFFIC, allow_leading_hyphen=True)]
 
 
 def region(

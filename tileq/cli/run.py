@@ -11,6 +11,7 @@ __all__ = ["run"]
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 BAD_INPUT = 2
 FAILURE = 1
@@ -20,6 +21,7 @@ DEBUG_VARIABLE = "TILEQ_DEBUG"
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run `tileq` with these arguments (the process's own by default) and return the exit status."""
+    _open_streams()
     try:
         status = _dispatch(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()
@@ -28,6 +30,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
     return status
+
+
+def _open_streams() -> None:
+    """Give a process that was started with a closed output (`2>&-`) one that swallows what is written."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _dispatch(arguments: list[str]) -> int:

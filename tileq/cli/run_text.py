@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tileq.cli.text import facts, table, title
-from tileq.words import seconds
+from tileq.words import counted, seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +32,7 @@ def render_notes(warnings: Sequence[str], console: Console) -> None:
     shown = [group[0] + (f" (and {len(group) - 1} more like it)" if group[1:] else "") for group in alike.values()]
     facts(console, [("note", text) for text in shown[:_NOTES]])
     if len(shown) > _NOTES:
-        facts(console, [("", f"{len(shown) - _NOTES} more kinds of note with --json")])
+        facts(console, [("", f"{counted(len(shown) - _NOTES, 'more kind')} of note with --json")])
 
 
 def render_times(d: dict[str, Any], console: Console) -> None:
@@ -43,14 +43,10 @@ def render_times(d: dict[str, Any], console: Console) -> None:
     for heading, group in groups.items():
         title(console, heading)
         rows = [
-            [word, *(_cell(group[key][column]) for column in _COLUMNS), _interval(d, group, key)]
+            [word, *(seconds(group[key][column]) for column in _COLUMNS), _interval(d, group, key)]
             for key, word in _TIMES
         ]
         table(console, ("", *_COLUMNS, "95% of the mean"), rows, left=(0,))
-
-
-def _cell(value: float | None) -> str:
-    return "-" if value is None else seconds(value)
 
 
 def _interval(d: dict[str, Any], group: dict[str, Any], key: str) -> str:

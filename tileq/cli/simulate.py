@@ -20,7 +20,7 @@ EXAMPLE = "Example: tileq simulate --policy slai:order=spf --load 0.9 --paying 0
 
 Save = Annotated[Path | None, o.option("Keep the first run, losslessly (.npz).", o.OUTPUT)]
 Export = Annotated[Path | None, o.option("A row per request: .csv or .parquet.", o.OUTPUT)]
-Picture = Annotated[Literal["queues", "batches", "kv", "gantt"], o.option("What to draw.", o.OUTPUT)]
+Picture = Annotated[Literal["queues", "batches", "kv", "gantt"] | None, o.option("What to draw; queues.", o.OUTPUT)]
 Rate = Annotated[float | None, o.option("Requests/s over all nodes.", o.TRAFFIC, converter=o.number)]
 Load = Annotated[float | None, o.option("Rate as a share of capacity.", o.TRAFFIC, converter=o.number)]
 
@@ -48,6 +48,7 @@ def simulate(
     max_num_seqs: o.MaxNumSeqs = None,
     kv_tokens: o.KvTokens = None,
     preemption: o.Preemption = "recompute",
+    swap_gb_per_s: o.SwapGbPerS = 25.0,
     paying: o.Paying = None,
     requests: o.Requests = 4000,
     replications: o.Replications = 5,
@@ -57,16 +58,19 @@ def simulate(
     save: Save = None,
     export: Export = None,
     plot: o.Plot = None,
-    picture: Picture = "queues",
+    picture: Picture = None,
     json: o.Json = False,
 ) -> None:
     """Run a policy on simulated time: TTFT, TBT, throughput, stability, with intervals."""
     from tileq import simulating
     from tileq.experiments import ready_file
     from tileq.plots import figure
+    from tileq_theory.errors import InputError
 
     if plot is not None:
         figure.check(plot)
+    elif picture is not None:
+        raise InputError(f"--picture {picture} without --plot: nowhere to draw it; give --plot FILE")
     if save is not None:
         ready_file("--save", save, (".npz",))
     if export is not None:
@@ -82,6 +86,7 @@ def simulate(
         seats=max_num_seqs,
         kv_tokens=kv_tokens,
         preemption=preemption,
+        swap_gb_per_s=swap_gb_per_s,
         paying=paying,
         check=check,
         folder=folder,
@@ -106,7 +111,7 @@ def simulate(
     if export is not None:
         (answer.run.to_csv if export.suffix == ".csv" else answer.run.to_parquet)(export)
     if plot is not None:
-        answer.plot(plot, picture)
+        answer.plot(plot, picture or "queues")
     document = answer.to_dict()
     show(document, lambda console: _render(document, console), as_json=json)
 
@@ -119,14 +124,18 @@ def _render(d: dict[str, Any], console: Console) -> None:
     console.print(f"{engine}, {number(s['kv_tokens'])} KV tokens", markup=False, style="dim")
     title(console, f"{d['stable'].capitalize()}, at {percent(d['utilisation'])} of capacity")
     made = f"{d['replications']} runs of {number(s['requests'])} requests"
-    facts(
-        console,
-        [
-            ("throughput", f"{number(d['throughput_per_s'])} requests/s"),
-            ("busy", percent(d["busy_share"])),
-            ("preempted", f"{number(d['preemptions'])} times, {number(d['recomputed_tokens'])} tokens computed twice"),
-            ("from", f"{made}, seed {d['seed']}"),
-        ],
-    )
+    lost = f"{number(d['preemptions'])} times, {number(d['recomputed_tokens'])} tokens computed twice"
+    if d["swapped_tokens"]:
+        lost += f", {number(d['swapped_tokens'])} moved to or from the host"
+    rows = [
+        ("throughput", f"{number(d['throughput_per_s'])} requests/s"),
+        ("busy", percent(d["busy_share"])),
+        ("preempted", lost),
+        ("from", f"{made}, seed {d['seed']}"),
+    ]
+    if d["requests"]["rejected"]:
+        rejected, offered = d["requests"]["rejected"], d["requests"]["offered"]
+        rows.insert(2, ("rejected", f"{number(rejected)} of {number(offered)} requests, see below"))
+    facts(console, rows)
     render_times(d, console)
     render_notes(d["warnings"], console)

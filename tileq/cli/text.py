@@ -49,7 +49,10 @@ def table(console: Console, names: Sequence[str], rows: Sequence[Sequence[str]],
 
     grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for place, name in enumerate(names):
-        grid.add_column(name, justify="left" if place in left else "right")
+        if place in left:
+            grid.add_column(name, overflow="fold")  # a name cut short would be another's name
+        else:
+            grid.add_column(name, justify="right")
     for row in rows:
         grid.add_row(*(Text(cell) for cell in row))
     console.print(Padding(grid, (0, 0, 0, _INDENT)))

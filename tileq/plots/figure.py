@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tileq.experiments import writable
 from tileq_theory.errors import InputError
 
 # what each writer would stamp into the file, removed: a date or a version would make every file differ
@@ -47,9 +48,7 @@ def check(path: Path) -> Path:
     if path.suffix.lower() not in FORMATS:
         ending = repr(path.suffix) if path.suffix else "nothing known"
         raise InputError(f"plot {path} ends in {ending}; expected {', '.join(FORMATS)}")
-    if not path.parent.is_dir():
-        raise InputError(f"plot {path} lies in {path.parent}, which is not a folder; make it first")
-    return path
+    return writable("plot", path)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ORDERS", "both", "checked_common", "order_named", "predicting", "require_budget"]
+__all__ = ["ORDERS", "both", "checked_common", "order_named", "predicting", "require_budget", "whole_numbers"]
 
 import functools
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy, Prepare, Prepared
 from tileq_engine.predictors import PREDICTORS, predict
 from tileq_engine.requests import Requests
-from tileq_theory.errors import InputError, near_matches, positive_int
+from tileq_theory.errors import InputError, finite, near_matches, nonnegative, nonnegative_int, positive_int
 from tileq_theory.iteration_time import IterationTime
 
 ORDERS: Mapping[str, str] = {
@@ -52,12 +52,24 @@ def require_budget(policy: Policy, requests: Requests, time: IterationTime, conf
     return Prepared(requests)
 
 
+def whole_numbers(name: str, values: Any) -> list[int] | None:
+    """Return the whole numbers of 1 or more in `values` (one number stands for a list of one), or None for None."""
+    if values is None:
+        return None
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        values = [values]
+    return [positive_int(name, value) for value in values]
+
+
 def predicting(predictor: str, sigma: float, quantile: float, seed: int) -> Prepare:
     """Return a `prepare` that gives the requests the predictions of `predictor`."""
     if predictor not in PREDICTORS:
         raise InputError(f"predictor {predictor!r} is unknown; {near_matches('predictors', predictor, PREDICTORS)}")
+    if not 0 <= finite("quantile", quantile) <= 1:
+        raise InputError(f"quantile is {quantile!r}; expected a probability in [0, 1]")
+    chosen = (nonnegative("sigma", sigma), float(quantile), nonnegative_int("seed", seed))
 
-    return functools.partial(_predicted, predictor, sigma, quantile, seed)
+    return functools.partial(_predicted, predictor, *chosen)
 
 
 def _predicted(

@@ -6,6 +6,7 @@ __all__ = ["orca"]
 
 from tileq_engine.policies.common import checked_common
 from tileq_engine.policy import Policy
+from tileq_theory.errors import boolean
 
 
 def orca(*, chunks: bool = False, token_budget: int | None = None, max_num_seqs: int | None = None) -> Policy:
@@ -17,11 +18,12 @@ def orca(*, chunks: bool = False, token_budget: int | None = None, max_num_seqs:
     fails on TBT: a burst of prompts stops the decodes, and with limited slots it may lock itself into prefills
     (Dai et al., section 6). Whole prompts longer than the budget can never run and are rejected.
     """
+    chunked = boolean("chunks", chunks)
     return Policy(
         name="orca",
         decodes="decodes_after",
         mixing="mix_chunked",
-        params={"chunks": chunks},
-        scalars={"alloc": 1, "whole": 0 if chunks else 1},
+        params={"chunks": chunked},
+        scalars={"alloc": 1, "whole": 0 if chunked else 1},
         **checked_common(token_budget, max_num_seqs),
     )

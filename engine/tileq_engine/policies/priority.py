@@ -9,6 +9,7 @@ from dataclasses import replace
 from tileq_engine.policies.base import base_policy
 from tileq_engine.policies.common import order_named
 from tileq_engine.policy import Policy
+from tileq_theory.errors import boolean
 
 
 def priority(
@@ -25,12 +26,13 @@ def priority(
     without, only a lack of blocks preempts, as in vLLM v1. It optimises the urgent class's latency. It fails for the
     others: a low class may starve, and its preempted decodes are computed again.
     """
+    takes = boolean("preemptive", preemptive)
     under = base_policy(base, token_budget=token_budget, max_num_seqs=max_num_seqs)
     return replace(
         under,
         name="priority",
         order=order_named("priority"),
         eviction="evict_lowest_priority",
-        params={"preemptive": preemptive, "base": base},
-        scalars={**under.scalars, "to_front": 0, "preemptive": int(preemptive)},
+        params={"preemptive": takes, "base": base},
+        scalars={**under.scalars, "to_front": 0, "preemptive": int(takes)},
     )

@@ -11,7 +11,7 @@ from tileq_engine.config import EngineConfig
 from tileq_engine.policies.common import checked_common
 from tileq_engine.policy import Policy, Prepared
 from tileq_engine.requests import Requests
-from tileq_theory.errors import positive_int
+from tileq_theory.errors import boolean, positive_int
 from tileq_theory.iteration_time import IterationTime
 
 
@@ -49,11 +49,12 @@ def rad(
         if value is not None
     }
 
+    padded = boolean("pad", pad)
     return Policy(
         name="rad",
         mixing="mix_rad",
-        params={**own, "pad": pad},
-        scalars={"alloc": 2, "to_front": 1, "pad_on": int(pad), "rad": int(pad), "seat": 0},
+        params={**own, "pad": padded},
+        scalars={"alloc": 2, "to_front": 1, "pad_on": int(padded), "rad": int(padded), "seat": 0},
         prepare=functools.partial(_tiles, own),
         **checked_common(token_budget, max_num_seqs),
     )

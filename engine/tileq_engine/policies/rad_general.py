@@ -16,6 +16,7 @@ from tileq_engine.requests import Requests
 from tileq_theory.errors import InputError, nonnegative, positive, positive_int
 from tileq_theory.iteration_time import IterationTime
 
+_PRICED = 1e-3  # elasticity of the rate below which memory and slots do not bind (`Capacity.binding`)
 Level = tuple[int, int, int, float]
 
 
@@ -31,7 +32,11 @@ def rad_general(
     A level is (tokens n, prefill tokens, decode tokens, share of the iterations). Every iteration the level whose
     turn it is (each earns its share, the richest pays) serves its decodes, those with the oldest last token first,
     then its prefill tokens, and fills what is left of its n with whatever has work: a batch is full while there is
-    work for it. `plan` is a `TilePlan` or `Capacity` of the theory; `levels` gives the numbers directly. It
+    work for it. `plan` is a `TilePlan` or `Capacity` of the theory; `levels` gives the numbers directly.
+
+    The program lets a batch decode some of the residents as if the others held nothing. They hold their KV and their
+    slots, so where a plan's memory or slots bind, a resident that waits for its turn keeps another out: there every
+    resident decodes in every batch, in the plan's single budget (of a `Capacity`, which has none: in its levels). It
     optimises throughput as the capacity program does, several tiles per batch and mixed levels included, so it is
     stable where the program says so as far as slots and memory let batches fill. It fails on latency: nothing in it
     looks at a deadline, and decodes beyond a level's number wait their turn.
@@ -67,16 +72,40 @@ def _levels_of(plan: Any) -> list[list[float]]:
     found = getattr(source, "levels", None)
     if not found:
         raise InputError(f"plan is {type(plan).__name__}; expected a TilePlan or Capacity with levels in use")
-    return [
+    levels = [
         [round(u.tokens), math.floor(u.prefill_tokens), math.ceil(u.decode_tokens), u.iterations_per_s] for u in found
     ]
+    if not _seats_are_scarce(source):
+        return levels
+    budget = getattr(plan, "token_budget", None)
+    return _all_decode(source, levels) if budget is None else [[budget, 0, budget, 1.0]]
 
 
-def _checked(levels: Sequence[Sequence[float]]) -> list[Level]:
+def _seats_are_scarce(capacity: Any) -> bool:
+    """Return whether KV memory or slots have a price: a resident that waits for its turn keeps another out."""
+    elasticities = getattr(capacity, "elasticities", None) or {}
+    return any(elasticities.get(name, 0.0) > _PRICED for name in ("kv_tokens", "max_num_seqs"))
+
+
+def _all_decode(capacity: Any, levels: list[list[float]]) -> list[list[float]]:
+    """Return the levels with every resident's decode in each of them, to the end of their last tile.
+
+    A batch without prefill then only delays it, and levels of decode alone are left out while others remain.
+    """
+    mixed = [level for level in levels if level[1] > 0] or levels
+    tile, most = capacity.time.tile_tokens, capacity.limits.max_batch_tokens
+    free = capacity.time.tile_s > 0 and capacity.limits.tbt_s is None  # the rest of a tile costs no time
+    ends = [min(math.ceil(level[0] / tile) * tile, most) if free else level[0] for level in mixed]
+    return [[end, 0, end, level[3]] for end, level in zip(ends, mixed, strict=True)]
+
+
+def _checked(levels: Any) -> list[Level]:
     out: list[Level] = []
+    if isinstance(levels, str) or not hasattr(levels, "__iter__"):
+        raise InputError(f"levels are {levels!r}; expected a list of (tokens, prefill, decode, share)")
     for place, level in enumerate(levels):
-        if len(level) != 4:
-            raise InputError(f"level {place} is {tuple(level)!r}; expected (tokens, prefill, decode, share)")
+        if isinstance(level, str) or not hasattr(level, "__len__") or len(level) != 4:
+            raise InputError(f"level {place} is {level!r}; expected (tokens, prefill, decode, share)")
         tokens = positive_int(f"tokens of level {place}", level[0])
         prefill = int(nonnegative(f"prefill tokens of level {place}", level[1]))
         decode = int(nonnegative(f"decode tokens of level {place}", level[2]))

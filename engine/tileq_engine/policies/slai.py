@@ -44,16 +44,18 @@ def slai(
     when batches are long against the limits: with Theta = 10 and batches of 50 ms every decode is critical, and it
     is Sarathi with SPF. The mean is the authors' cumulative one, or "ewma".
     """
-    fixed = not isinstance(theta, str)
     if isinstance(theta, str) and theta != "dynamic":
         raise InputError(f"theta is {theta!r}; expected 'dynamic' or a number of mean batches")
     if mean not in ("cumulative", "ewma"):
         raise InputError(f"mean is {mean!r}; expected 'cumulative' or 'ewma'")
-    low, high = (nonnegative("theta", float(theta)),) * 2 if fixed else (5.0, 10.0)
+    low, high = (nonnegative("theta", theta),) * 2 if not isinstance(theta, str) else (5.0, 10.0)
     tiers = [
         round(positive(n, v) * PS_PER_S) for n, v in (("paying_tbt_s", paying_tbt_s), ("other_tbt_s", other_tbt_s))
     ]
 
+    weight = positive("ewma_weight", ewma_weight)
+    if weight > 1:
+        raise InputError(f"ewma_weight is {ewma_weight!r}; expected a share above 0 and at most 1")
     scalars: dict[str, Any] = {
         "alloc": 1,
         "to_front": 1,
@@ -63,7 +65,7 @@ def slai(
         "theta_hi": round(1000 * high),
         "kv_high": 960,
         "mean_kind": int(mean == "ewma"),
-        "ewma_weight": positive("ewma_weight", ewma_weight),
+        "ewma_weight": weight,
     }
     return Policy(
         name="slai",

@@ -11,7 +11,7 @@ from tileq_engine.config import EngineConfig
 from tileq_engine.policies.common import checked_common
 from tileq_engine.policy import Policy, Prepared
 from tileq_engine.requests import Requests
-from tileq_theory.errors import InputError, positive, positive_int
+from tileq_theory.errors import InputError, finite, positive, positive_int
 from tileq_theory.iteration_time import IterationTime
 
 
@@ -103,6 +103,7 @@ def theta(
     load near full slots, where a request waits for k free ones, on TBT during a refill, and against mixing when
     tiles are small.
     """
+    _check_shares(p0, alpha_ratio)
     return Policy(
         name="theta",
         mixing="mix_threshold",
@@ -128,6 +129,7 @@ def eb_plus(
     The test is made once, before the run. It optimises throughput over the two families. It fails where lengths
     change during a run, since the choice does not.
     """
+    _check_shares(p0, alpha_ratio)
     return Policy(
         name="eb_plus",
         mixing="mix_threshold",
@@ -140,3 +142,9 @@ def eb_plus(
 
 def _positive(k: int | None) -> int | None:
     return None if k is None else positive_int("k", k)
+
+
+def _check_shares(p0: float | None, alpha_ratio: float) -> None:
+    if p0 is not None and not 0 < finite("p0", p0) <= 1:
+        raise InputError(f"p0 is {p0!r}; expected a probability in (0, 1]")
+    positive("alpha_ratio", alpha_ratio)

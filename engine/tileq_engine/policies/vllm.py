@@ -6,6 +6,7 @@ __all__ = ["vllm_v0", "vllm_v1"]
 
 from tileq_engine.policies.common import checked_common, order_named, require_budget
 from tileq_engine.policy import Policy
+from tileq_theory.errors import boolean
 
 
 def vllm_v0(
@@ -24,12 +25,13 @@ def vllm_v0(
     decodes) and on throughput with small tiles, where pure decode batches leave the tile unfilled. A prompt longer
     than the budget is rejected.
     """
+    capped = boolean("cap_decodes", cap_decodes)
     return Policy(
         name="vllm_v0",
-        decodes="decodes_capped" if cap_decodes else "decodes_all",
+        decodes="decodes_capped" if capped else "decodes_all",
         order=order_named(order),
         mixing="mix_exclusive",
-        params={"order": order, "cap_decodes": cap_decodes},
+        params={"order": order, "cap_decodes": capped},
         scalars={"alloc": 1, "whole": 1, "to_front": 1, "dynamic": int(order == "aging")},
         **checked_common(token_budget, max_num_seqs),
     )

@@ -11,18 +11,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from tileq_engine.config import EngineConfig
-from tileq_engine.policies.common import checked_common
+from tileq_engine.policies.common import checked_common, whole_numbers
 from tileq_engine.policy import Policy, Prepared
 from tileq_engine.requests import Requests
 from tileq_engine.simulator_state import MOST_SEGMENTS
-from tileq_theory.errors import InputError, positive_int
+from tileq_theory.errors import InputError
 from tileq_theory.iteration_time import IterationTime
 
 _RESTART = 2
 
 
 def wait(
-    *, thresholds: Sequence[int] | None = None, token_budget: int | None = None, max_num_seqs: int | None = None
+    *, thresholds: int | Sequence[int] | None = None, token_budget: int | None = None, max_num_seqs: int | None = None
 ) -> Policy:
     """WAIT: waiting for accumulated inference threshold (Ao, Luo, Simchi-Levi, Wang, arXiv 2504.11320).
 
@@ -35,7 +35,7 @@ def wait(
     for company: TTFT and TBT are unbounded. When no arrival is to come, every class moves with what it has; the
     token budget does not apply.
     """
-    given = None if thresholds is None else [positive_int("threshold", n) for n in thresholds]
+    given = whole_numbers("threshold", thresholds)
 
     return Policy(
         name="wait",
@@ -51,8 +51,8 @@ def wait(
 
 def nested_wait(
     *,
-    boundaries: Sequence[int] | None = None,
-    thresholds: Sequence[int] | None = None,
+    boundaries: int | Sequence[int] | None = None,
+    thresholds: int | Sequence[int] | None = None,
     token_budget: int | None = None,
     max_num_seqs: int | None = None,
 ) -> Policy:
@@ -65,8 +65,8 @@ def nested_wait(
     arrivals and the budget are as in `wait`. It optimises throughput under a memory limit, robustly to unknown
     lengths. It fails as WAIT does, and long requests wait again before every segment.
     """
-    marks = None if boundaries is None else [positive_int("boundary", b) for b in boundaries]
-    given = None if thresholds is None else [positive_int("threshold", n) for n in thresholds]
+    marks = whole_numbers("boundary", boundaries)
+    given = whole_numbers("threshold", thresholds)
     if marks is not None and (sorted(set(marks)) != marks or len(marks) >= MOST_SEGMENTS):
         raise InputError(f"boundaries are {marks}; expected at most {MOST_SEGMENTS - 1} increasing token counts")
     if given is not None and marks is not None and len(given) != len(marks) + 1:

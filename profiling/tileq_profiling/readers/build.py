@@ -44,7 +44,10 @@ def build_trace(source: Source, format_name: str, rows: Rows, zeros: Zeros) -> T
     keep = _without_zeros(source, rows, zeros)
     kept = np.flatnonzero(keep)
     if not kept.size:
-        reasons = "; ".join(f"{count} rows: {reason}" for reason, count in rows.skipped) or "no requests in it"
+        reasons = (
+            "; ".join(f"{count} row{'' if count == 1 else 's'}: {reason}" for reason, count in rows.skipped)
+            or "no requests in it"
+        )
         raise InputError(f"{source.name} holds no usable request ({reasons}); expected at least one")
     arrival, warnings = None, list(rows.warnings)
     if rows.times is not None:

@@ -178,7 +178,7 @@ class Trace:
         from tileq_theory.request_class import RequestClass
         from tileq_theory.workload import Workload
 
-        notes = tuple(f"{count} rows left out: {reason}" for reason, count in self.skipped)
+        notes = tuple(f"{count} row{'' if count == 1 else 's'} left out: {reason}" for reason, count in self.skipped)
         provenance = Provenance("measured", self.source, notes + self.warnings)
         times = self.arrival_s if arrivals and self.duration_s else None
         if by is None:

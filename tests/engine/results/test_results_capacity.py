@@ -14,6 +14,7 @@ from tileq_engine.capacity_search import capacity_search
 from tileq_engine.capacity_search_criteria import Criterion, SlaiCriterion, Stable, Within, all_of
 from tileq_engine.capacity_search_saturated import saturated_throughput
 from tileq_engine.experiment_streams import Streams
+from tileq_engine.requests import ClockError
 from tileq_engine.run import FINISHED, PS_PER_S, REJECTED, Run, RunInfo, Slo
 from tileq_engine.run_raw import request_table, sample_table
 from tileq_theory.errors import InputError
@@ -202,6 +203,20 @@ def test_an_objective_out_of_reach_or_without_limit_is_said() -> None:
     assert always.to_dict()["brackets_per_s"][0][1] is None
     short = find(lambda rate: 1.0 if rate > 0.77 else -1.0, tolerance=1e-9, most_runs=12)
     assert short.runs == 12 and "allowance" in short.notes[-1]
+
+
+def test_rates_too_low_for_the_clock_end_the_search() -> None:
+    """Halving goes on until the clock cannot hold the requests; that is an answer, 0, and not an error."""
+
+    def simulate(rate: float, streams: Streams) -> Any:
+        if rate < 0.01:
+            raise ClockError("too rare")
+        return rate_only(rate, streams)
+
+    answer = capacity_search(simulate, Stated(lambda rate: 1.0), replications=1, backend="serial")
+    assert answer.rate_per_s == 0.0 and "out of reach" in answer.notes[0] and 5 <= answer.runs <= 8
+    with pytest.raises(ClockError):
+        capacity_search(simulate, Stated(lambda rate: 1.0), start_per_s=1e-3, replications=1, backend="serial")
 
 
 def test_criteria_combine_and_describe_themselves(queue: Callable[[float, Streams], Run]) -> None:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -171,3 +172,21 @@ def test_csv_and_parquet_hold_the_same_rows(run: Run, tmp_path: Path) -> None:
 def test_a_gap_group_keeps_its_place(run: Run) -> None:
     assert [(g.class_index, g.tier) for g in run.gaps] == [(0, 0), (0, 1)]
     assert isinstance(run.gaps[0], GapGroup)
+
+
+@pytest.mark.parametrize("target", ["run.npz", "run.csv", "run.parquet"])
+def test_a_place_that_cannot_be_written(mm1: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+    """One line that names the file; a full disk half way leaves neither the file nor a part of it."""
+    run = mm1(0.5, 20, 1)
+    write = {"npz": run.save, "csv": run.to_csv, "parquet": run.to_parquet}[target.rpartition(".")[2]]
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match="it is a folder; expected the name of a file"):
+        write(tmp_path / "folder")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(InputError, match=rf"cannot write .*{target}: No space left on device"):
+        write(tmp_path / target)
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]

@@ -145,3 +145,15 @@ def test_a_level_that_is_no_probability_is_refused(level: float) -> None:
 def test_interval_to_dict_is_plain() -> None:
     shown = Interval(1.0, 0.0, 2.0, 0.95, "x", 3).to_dict()
     assert shown["estimate"] == 1.0 and shown["settled"] is True
+
+
+@given(st.floats(-5, 5), st.floats(0.1, 5), st.floats(-3, 3), st.floats(0, 3))
+def test_an_interval_is_cut_to_where_the_quantity_lies(middle: float, half: float, least: float, width: float) -> None:
+    """What lies in the domain and in the interval stays in it; nothing outside the domain does."""
+    whole = Interval(middle, middle - half, middle + half, 0.95, "x", 3)
+    cut = whole.within(least, least + width)
+    assert least <= cut.low <= cut.high <= least + width and cut.estimate == middle
+    for value in np.linspace(least, least + width, 7):
+        if whole.contains(float(value)):
+            assert cut.contains(float(value))
+    assert whole.within() == whole

@@ -74,6 +74,24 @@ def test_curves_are_the_sweeps_numbers(grid: Sweep) -> None:
         assert list(line.get_ydata()) == expected
 
 
+def test_a_hollow_marker_is_the_tables_verdict(mm1: RunMaker) -> None:
+    """Of three replications at twice the capacity some may be undecided; table and figure judge them together."""
+
+    def simulate(scenario: Scenario) -> Run:
+        return mm1(scenario.rate_per_s, 400, scenario.streams.integer("all"))
+
+    grid = sweep(simulate, ["one"], [0.3, 0.9, 1.1, 1.3, 2.0], replications=3, backend="serial")
+    verdicts = {d["rate_per_s"]: d["stable"] for d in grid.combined()}
+    assert verdicts[2.0] == "unstable" and "unstable" not in (verdicts[0.3],)
+    axes = plot_rates(grid, ["e2e_s.mean"]).axes[0]
+    faces = {
+        float(line.get_xdata()[0]): line.get_markerfacecolor() for line in axes.lines if len(line.get_xdata()) == 1
+    }
+    assert {rate for rate, face in faces.items() if face == "white"} == {
+        rate for rate, verdict in verdicts.items() if verdict == "unstable"
+    }
+
+
 def test_fills_stay_apart_in_grey() -> None:
     def luminance(colour: str) -> float:
         red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))

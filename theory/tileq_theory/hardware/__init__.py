@@ -2,7 +2,7 @@
 
 from tileq_theory.hardware.gpu import Gpu
 from tileq_theory.hardware.gpu_catalog import gpu_names, load_gpu
-from tileq_theory.hardware.kv_capacity import kv_capacity_tokens
+from tileq_theory.hardware.kv_capacity import kv_bytes_on_gpu, kv_capacity_tokens
 from tileq_theory.hardware.model import Model
 from tileq_theory.hardware.model_catalog import load_model, model_names
 from tileq_theory.hardware.roofline import roofline
@@ -13,6 +13,7 @@ __all__ = [
     "Model",
     "catalog_rows",
     "gpu_names",
+    "kv_bytes_on_gpu",
     "kv_capacity_tokens",
     "load_gpu",
     "load_model",

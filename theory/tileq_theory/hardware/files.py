@@ -6,6 +6,7 @@ __all__ = ["is_there", "looks_like_path", "read_json_object", "read_toml_or_json
 
 import json
 import tomllib
+import zlib
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +19,11 @@ def looks_like_path(text: str) -> bool:
     """Return whether `text` names a file or folder rather than a catalogue entry."""
     if not text.strip():
         return False
-    return text.lower().endswith((".json", ".toml")) or text.startswith((".", "/", "~")) or is_there(user_path(text))
+    return (
+        text.lower().endswith((".json", ".toml", ".json.gz", ".toml.gz"))
+        or text.startswith((".", "/", "~"))
+        or is_there(user_path(text))
+    )
 
 
 def user_path(text: str) -> Path:
@@ -74,13 +79,30 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return document
 
 
+def _unpacked(path: Path) -> bytes:
+    """Return the bytes of a file, those inside where it is a gzip file (told by its content, as traces are)."""
+    data = path.read_bytes()
+    if not data.startswith(b"\x1f\x8b"):
+        return data
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        text = unpacker.decompress(data, _LARGEST_BYTES)
+    except zlib.error as error:
+        raise InputError(f"{path}: not a whole gzip file: {error}") from None
+    if unpacker.unconsumed_tail:
+        raise InputError(f"{path} unpacks to more than {_LARGEST_BYTES} bytes; expected a file of a few kB")
+    if not unpacker.eof:
+        raise InputError(f"{path}: not a whole gzip file: it ends too soon")
+    return text
+
+
 def _text(path: Path) -> str:
     try:
         if path.is_dir():
             raise InputError(f"{path} is a folder; expected a file")
         if path.stat().st_size > _LARGEST_BYTES:
             raise InputError(f"{path} has {path.stat().st_size} bytes; expected a configuration file of a few kB")
-        return path.read_text(encoding="utf-8-sig")
+        return _unpacked(path).decode("utf-8-sig")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except OSError as error:

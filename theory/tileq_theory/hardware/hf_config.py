@@ -69,7 +69,8 @@ def read_config(path: Path) -> Model:
             raise InputError(
                 f"{path} is a folder without a config.json; expected a config.json or a folder holding one"
             )
-    name = file.parent.name if file.name == "config.json" else file.stem
+    bare = file.with_suffix("") if file.suffix == ".gz" else file
+    name = file.parent.name if bare.name == "config.json" else bare.stem
     return model_from_config(read_json_object(file), where=str(file), name=name or "model")
 
 

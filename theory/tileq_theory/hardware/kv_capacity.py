@@ -14,7 +14,7 @@ gate, up and product of one layer; logits of every sequence in 16 bits and twice
 
 from __future__ import annotations
 
-__all__ = ["kv_capacity_tokens", "reserve_bytes"]
+__all__ = ["kv_bytes_on_gpu", "kv_capacity_tokens", "reserve_bytes"]
 
 import math
 
@@ -46,6 +46,18 @@ def reserve_bytes(model: Model, *, token_budget: int = 2048, max_num_seqs: int =
     elements = 4 * model.hidden + model.q_size / shard.tp + 2 * kv_width + 3 * width / shard.tp
     logits = _LOGIT_BYTES * min(n, sequences) * model.vocab / shard.tp
     return _CONTEXT_BYTES + ACTIVATION_BYTES * n * elements + logits
+
+
+def kv_bytes_on_gpu(model: Model, tp: int = 1, kv_dtype: str | None = None) -> float:
+    """Return the KV bytes that one token holds on each of `tp` GPUs, over all layers.
+
+    Examples
+    --------
+    >>> from tileq_theory.hardware import load_model
+    >>> kv_bytes_on_gpu(load_model("llama-3.1-8b"), tp=2)
+    65536.0
+    """
+    return float(Shard(model, tp).kv_bytes_per_token(kv_dtype))
 
 
 def kv_capacity_tokens(
