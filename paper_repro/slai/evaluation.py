@@ -14,11 +14,12 @@ from paper_repro.framework.item import Data, Item
 from paper_repro.framework.statistics import rounded
 from paper_repro.framework.verdict import Row, claim
 from paper_repro.slai.gains import log_ratio, percent
-from paper_repro.slai.serving import LIMITS_S, POLICIES, SARATHI, SLAI, lengths_at_hand, serve
+from paper_repro.slai.serving import LIMITS_S, POLICIES, SARATHI, SLAI, TTFT_MEDIAN_S, lengths_at_hand, serve
 from paper_repro.slai.setting import PAPER
 from paper_repro.slai.variants import AUTHORS, ENGINE, variants
 
 _CONVENTIONS = (AUTHORS, ENGINE)
+_PAYING = "paying_ttft_p50_s"
 _PRINTED_DROP = -53.0
 _TELL = 0.02  # a median that differs by less is neither lower nor higher
 _FIXED = ("SLAI SPF, fixed", "SLAI FCFS, fixed")
@@ -72,14 +73,14 @@ def _gain(data: Data, policy: str, other: str, rate: float, name: str = "ttft_p5
     return log_ratio(_values(data, AUTHORS, policy, rate, name), _values(data, AUTHORS, other, rate, name))
 
 
-def _rows_less(data: Data, quantity: str, policy: str, other: str, published: str) -> Row:
+def _less_row(data: Data, quantity: str, policy: str, other: str, name: str = "ttft_p50_s") -> Row:
     """Hold that a policy's median TTFT is below another's wherever it can be told; say where it is and is not."""
-    gains = {rate: _gain(data, policy, other, rate) for rate in data.settings["rates"]}
+    gains = {rate: _gain(data, policy, other, rate, name) for rate in data.settings["rates"]}
     shown = ", ".join(f"{percent(g).estimate:+.0f} % at {rate:g}" for rate, g in gains.items())
     higher = [f"{rate:g}" for rate, g in gains.items() if g.low > 0.0 and g.estimate > _TELL]
     lower = [f"{rate:g}" for rate, g in gains.items() if g.high < 0.0 and g.estimate < -_TELL]
     reason = f"higher at {', '.join(higher)}/s" if higher else "no rate at which the two can be told apart"
-    return claim(quantity, published, bool(lower) and not higher, shown, reason=reason)
+    return claim(quantity, "lower", bool(lower) and not higher, shown, reason=reason)
 
 
 def _crossing_row(data: Data) -> Row:
@@ -123,24 +124,15 @@ def _tbt_row(data: Data) -> Row:
 
 def rows(data: Data) -> list[Row]:
     """Median TTFT of one policy against another at every rate, the tiers' TBT, the paying users' TTFT."""
-    pay = "SLAI SPF, dynamic, user priority"
-    top = max(data.settings["rates"])
-    mine, everybody = (_values(data, AUTHORS, pay, top, n) for n in ("paying_ttft_p50_s", "ttft_p50_s"))
-    priority = percent(log_ratio(mine, everybody))
-    without = percent(_gain(data, pay, SLAI, top, "paying_ttft_p50_s"))
+    spf, fcfs = _FIXED
+    pay = f"{SLAI}, user priority"
     return [
-        _rows_less(data, f"median TTFT, {SLAI} against {SARATHI}", SLAI, SARATHI, "lower"),
-        _rows_less(data, "median TTFT, shortest prompt first against FCFS (fixed offset)", *_FIXED, "lower"),
-        _rows_less(data, "median TTFT, dynamic offset against fixed (SPF)", SLAI, _FIXED[0], "lower"),
+        _less_row(data, f"median TTFT, {SLAI} against {SARATHI}", SLAI, SARATHI),
+        _less_row(data, "median TTFT, shortest prompt first against FCFS (fixed offset)", spf, fcfs),
+        _less_row(data, "median TTFT, dynamic offset against fixed (SPF)", SLAI, spf),
+        _less_row(data, "median TTFT of paying users, with user priority against without", pay, SLAI, _PAYING),
         _crossing_row(data),
         _tbt_row(data),
-        claim(
-            f"median TTFT of paying users with user priority at {top:g} requests/s",
-            "paying users first",
-            without.high < 0.0,
-            f"{priority.estimate:+.0f} % against everybody's, {without.estimate:+.0f} % against no priority",
-            reason="no queue to overtake at this rate: prompts start as they come",
-        ),
     ]
 
 
@@ -157,10 +149,10 @@ def plot(data: Data, plt: Any) -> Any:
                 axes.plot(rates, means, dash, color=color, linewidth=1.6, label=policy)
             axes.set_yscale("log")
             if name in LIMITS_S:
-                axes.axhline(LIMITS_S[name], color="black", linewidth=0.8)
+                axes.axhline(LIMITS_S[name], color="black", linewidth=0.8, label="limit")
             if column == 0:
                 axes.set_ylabel(label)
-        grid[0][column].axhline(0.5, color="black", linewidth=0.8)
+        grid[0][column].axhline(TTFT_MEDIAN_S, color="black", linewidth=0.8, label="limit")
         grid[0][column].set_title(convention)
         grid[-1][column].set_xlabel("requests per second")
     handles, labels = grid[0][0].get_legend_handles_labels()

@@ -9,6 +9,7 @@ __all__ = [
     "POLICIES",
     "SARATHI",
     "SLAI",
+    "TTFT_MEDIAN_S",
     "Measured",
     "draw",
     "feasible",
