@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tileq.latencies import EngineOptions, fit_file, holds_latencies
 from tileq.setting import make_setting
 from tileq.traffic import Traffic, make_traffic
 from tileq_theory.errors import InputError, TileqError, positive, positive_int
 
 if TYPE_CHECKING:
+    from tileq_engine.policy import Policy
     from tileq_profiling.calibration import Calibration, RateBand
+    from tileq_profiling.inverse import InverseFit
     from tileq_profiling.profile import Profile
     from tileq_profiling.replay import Comparison
     from tileq_profiling.steps import MeasuredRun
@@ -39,7 +42,7 @@ class Calibrated:
     calibration
         Coefficients, tile verdict, held-out errors, intervals.
     profile
-        The measured iterations.
+        The measured iterations; None where latencies were fitted.
     rate, limits
         lambda* with its band and the limits it holds under; `rate` is None where there is none (a warning says why).
     traffic
@@ -48,15 +51,18 @@ class Calibrated:
         What is missing or doubtful, the fit's own warnings first.
     comparison
         The measured run beside its replay, where one was given.
+    inverse
+        What latencies determined, where there were no step times to fit.
     """
 
     calibration: Calibration
-    profile: Profile
+    profile: Profile | None
     rate: RateBand | None
     limits: Limits
     traffic: Traffic
     warnings: tuple[str, ...]
     comparison: Comparison | None = None
+    inverse: InverseFit | None = None
 
     @property
     def time(self) -> IterationTime:
@@ -71,10 +77,14 @@ class Calibrated:
 
     def report(self, path: str | PathLike[str]) -> Path:
         """Write the report with its plots as one HTML file."""
-        from tileq_profiling.report import html_report
+        from tileq_profiling.report import html_report, latency_report
 
         where = writable(path)
-        where.write_text(html_report(self.calibration, self.profile, self.rate), encoding="utf-8")
+        if self.inverse is not None:
+            page = latency_report(self.inverse, self.rate)
+        elif self.profile is not None:
+            page = html_report(self.calibration, self.profile, self.rate)
+        where.write_text(page, encoding="utf-8")
         return where
 
     def text(self) -> str:
@@ -85,7 +95,10 @@ class Calibrated:
         from tileq_profiling.report import text_report
 
         text = text_report(replace(self.calibration, warnings=self.warnings), self.rate)
-        notes = [wrap(f"Note: {note}", _WIDTH, subsequent_indent="  ") for note in self.profile.conditions.notes]
+        if self.inverse is not None:
+            text += "\n" + self.inverse.text()
+        kept = self.profile.conditions.notes if self.profile is not None else ()
+        notes = [wrap(f"Note: {note}", _WIDTH, subsequent_indent="  ") for note in kept]
         told = "".join("\n" + "\n".join(lines) + "\n" for lines in notes)
         return text + told + ("" if self.comparison is None else "\n" + self.comparison.text())
 
@@ -98,7 +111,8 @@ class Calibrated:
                 "schema_version": 1,
                 **self.calibration.to_dict(),
                 "median_error": self.calibration.median_error,
-                "phases": _phases(self.profile),
+                "phases": {} if self.profile is None else _phases(self.profile),
+                "latencies": None if self.inverse is None else self.inverse.to_dict(),
                 "lambda_star": None if self.rate is None else self.rate.to_dict(),
                 "workload": {"name": self.traffic.label, "source": self.traffic.source},
                 "limits": {"max_batch_tokens": self.limits.max_batch_tokens, "kv_tokens": self.limits.kv_tokens},
@@ -120,8 +134,12 @@ def calibrate(
     launch: float | None = None,
     kv_tokens: int | None = None,
     replay: str | PathLike[str] | MeasuredRun | None = None,
+    policy: str | None = None,
     token_budget: int | None = None,
     max_num_seqs: int | None = None,
+    rate: float | None = None,
+    concurrency: int | None = None,
+    chars_per_token: float | None = None,
     trace: str | PathLike[str] | Any | None = None,
     workload: str | Workload | None = None,
     classes: Sequence[str | RequestClass] | None = None,
@@ -130,6 +148,9 @@ def calibrate(
     report: str | PathLike[str] | None = None,
 ) -> Calibrated:
     """Return the iteration time fitted to what was measured, judged on what the fit did not see.
+
+    A file with latencies and no step times (the results of a load generator, a sweep, a folder of them) is fitted
+    through the simulator.
 
     Parameters
     ----------
@@ -148,8 +169,14 @@ def calibrate(
     replay
         A measured run of the same engine (file, folder or `MeasuredRun`): the fit is made for the batches that its
         requests form, and its latencies and paths are compared with those of its requests simulated on the fit.
-    token_budget, max_num_seqs
-        The engine of that run, where its files do not say.
+    policy, token_budget, max_num_seqs
+        The engine of that run, or of the latencies, where the files do not say; vLLM's defaults else, and the answer
+        says so.
+    rate, concurrency
+        How the requests of latencies came, where the file does not say: requests per second, or clients that each
+        send their next request when the last one is done.
+    chars_per_token
+        For latencies whose output length is in characters (BurstGPT replays).
     trace, workload, classes
         The workload of lambda*, as in `tileq.plan`.
     max_tokens
@@ -175,18 +202,30 @@ def calibrate(
     run = None if replay is None else _run(replay)
     if run is not None and kv_tokens is None and run.kv_capacity_tokens:
         kv_tokens = int(run.kv_capacity_tokens)
-    profile = read_profile(
-        Path(file),
-        format,
-        where=where,
-        model=load_model(model) if isinstance(model, str | PathLike) else model,
-        gpu=load_gpu(gpu) if isinstance(gpu, str | PathLike) else gpu,
-        launch=None if launch is None else Launch(iteration_s=positive("launch", launch)),
-        tp=positive_int("tp", tp),
-        kv_capacity_tokens=kv_tokens,
-    )
-    calibration, comparison = _fitted(profile, run, token_budget, max_num_seqs, kv_tokens)
-    answer = _judged(calibration, profile, traffic, kv_tokens, max_tokens, comparison)
+    shape = load_model(model) if isinstance(model, str | PathLike) else model
+    device = load_gpu(gpu) if isinstance(gpu, str | PathLike) else gpu
+    tp = positive_int("tp", tp)
+    if holds_latencies(Path(file), format):
+        if launch is not None:
+            raise InputError("launch is for kernel profiles; latencies tell the launch time themselves: leave it out")
+        engine = EngineOptions(policy, token_budget, max_num_seqs, kv_tokens, rate, concurrency, chars_per_token)
+        inverse = fit_file(Path(file), format, where, shape, device, tp, engine)
+        calibration = inverse.calibration
+        beside = None if run is None else _beside(calibration, run, policy, token_budget, max_num_seqs, kv_tokens)
+        answer = _judged(calibration, None, traffic, kv_tokens, max_tokens, beside, inverse)
+    else:
+        profile = read_profile(
+            Path(file),
+            format,
+            where=where,
+            model=shape,
+            gpu=device,
+            launch=None if launch is None else Launch(iteration_s=positive("launch", launch)),
+            tp=tp,
+            kv_capacity_tokens=kv_tokens,
+        )
+        calibration, comparison = _fitted(profile, run, policy, token_budget, max_num_seqs, kv_tokens)
+        answer = _judged(calibration, profile, traffic, kv_tokens, max_tokens, comparison, None)
     if out is not None:
         answer.save(out)
     if report is not None:
@@ -201,13 +240,18 @@ def _run(given: str | PathLike[str] | MeasuredRun) -> MeasuredRun:
 
 
 def _fitted(
-    profile: Profile, run: MeasuredRun | None, token_budget: int | None, max_num_seqs: int | None, kv_tokens: int | None
+    profile: Profile,
+    run: MeasuredRun | None,
+    policy: str | None,
+    token_budget: int | None,
+    max_num_seqs: int | None,
+    kv_tokens: int | None,
 ) -> tuple[Calibration, Comparison | None]:
     """Return the fit, and the replay of a run on it."""
     from dataclasses import replace as changed
 
     from tileq_profiling.fit import fit
-    from tileq_profiling.replay import focused_fit, replay, settings_of
+    from tileq_profiling.replay import focused_fit, settings_of
 
     if run is None:
         return fit(profile), None
@@ -217,22 +261,48 @@ def _fitted(
         plainly = "the profile does not tell prefill from decode tokens, so the fit is not made for the run's batches"
         calibration = changed(made, warnings=(*made.warnings, plainly))
     else:
-        calibration = focused_fit(profile, run, config=config)
-    return calibration, replay(run, calibration.time, config=config)
+        calibration = focused_fit(profile, run, config=config, policy=_policy(policy))
+    return calibration, _beside(calibration, run, policy, token_budget, max_num_seqs, kv_tokens)
+
+
+def _beside(
+    calibration: Calibration,
+    run: MeasuredRun,
+    policy: str | None,
+    token_budget: int | None,
+    max_num_seqs: int | None,
+    kv_tokens: int | None,
+) -> Comparison:
+    """Return the replay of a run on a calibration."""
+    from tileq_profiling.replay import replay, settings_of
+
+    config = settings_of(run, token_budget=token_budget, max_num_seqs=max_num_seqs, kv_tokens=kv_tokens)
+    return replay(run, calibration.time, config=config, policy=_policy(policy))
+
+
+def _policy(text: str | None) -> Policy | None:
+    from tileq.policy_text import parse_policy
+
+    return None if text is None else parse_policy(text)
 
 
 def _judged(
     calibration: Calibration,
-    profile: Profile,
+    profile: Profile | None,
     traffic: Traffic,
     kv_tokens: int | None,
     max_tokens: int | None,
     comparison: Comparison | None,
+    inverse: InverseFit | None,
 ) -> Calibrated:
     from tileq_theory.capacity import Limits
 
     room, told = (kv_tokens, ()) if kv_tokens is not None else _room(calibration)
-    largest = max(1, int(profile.tokens.max()))
+    largest = 1
+    if profile is not None:
+        largest = max(1, int(profile.tokens.max()))
+    elif inverse is not None:
+        largest = inverse.largest_tokens
     asked = largest if max_tokens is None else max_tokens
     limits = Limits(max_batch_tokens=asked, kv_tokens=room)
     warnings = [*calibration.warnings, *traffic.warnings, *told]
@@ -243,7 +313,7 @@ def _judged(
         rate = calibration.lambda_band(traffic.workload, limits)
     except TileqError as error:
         warnings.append(f"no lambda* for the {traffic.label}: {error}")
-    return Calibrated(calibration, profile, rate, limits, traffic, tuple(warnings), comparison)
+    return Calibrated(calibration, profile, rate, limits, traffic, tuple(warnings), comparison, inverse)
 
 
 def _room(calibration: Calibration) -> tuple[float | None, tuple[str, ...]]:

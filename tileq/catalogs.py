@@ -152,9 +152,11 @@ def _calibrations() -> list[Row]:
 
 
 def _profiles() -> list[Row]:
-    from tileq_profiling.steps import operator_reader_names, profile_reader_names
+    from tileq_profiling.steps import operator_reader_names, profile_reader_names, run_reader_names
 
-    groups = (("step times", profile_reader_names()), ("operator times", operator_reader_names()))
+    steps, operators = profile_reader_names(), operator_reader_names()
+    latencies = {name: told for name, told in run_reader_names().items() if name not in {*steps, *operators}}
+    groups = (("step times", steps), ("operator times", operators), ("latencies", latencies))
     return [
         {"name": name, "holds": holds, "summary": summary}
         for holds, names in groups

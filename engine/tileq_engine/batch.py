@@ -16,8 +16,10 @@ __all__ = [
     "push_waiting",
     "remove_waiting",
     "secure_decode",
+    "secure_decodes",
     "take_chunk",
     "take_decode",
+    "take_ready",
 ]
 
 from typing import Any
@@ -46,6 +48,14 @@ def take_decode(b: Any, s: Any) -> Any:
     s.ndec += 1
     s.kv += context
     return True
+
+
+def take_ready(b: Any, s: Any) -> Any:
+    """Put slot `b`'s decode into the batch if it has one that is not there and its block is free; return whether.
+
+    Tried before `secure_decode`, whose seven arrays are some fifty words to pass.
+    """
+    return b.phase == _DECODE and b.dec == 0 and take_decode(b, s)
 
 
 def take_chunk(b: Any, s: Any, tokens: int) -> Any:
@@ -320,3 +330,22 @@ def secure_decode(
         if out == slot:
             return False
     return True
+
+
+def secure_decodes(
+    R: Records,
+    B: Records,
+    S: Records,
+    H: Any,
+    O: Any,  # noqa: E741
+    W: Any,
+    P: Any,
+    count: int,
+    order: Any,
+    victim: Any,
+) -> None:
+    """Put the decodes of the first `count` slots in `W` into the batch, preempting where that takes it."""
+    s = S[0]
+    for j in range(count):
+        if not take_ready(B[W[j]], s):
+            secure_decode(R, B, S, H, O, P, W[j], order, victim)

@@ -15,7 +15,7 @@ __all__ = ["CapacityResult", "RateSimulation", "capacity_search"]
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,8 @@ class CapacityResult:
     rate_per_s
         Mean over replications of the largest rate found to meet the criterion.
     interval
-        Student interval over replications (one replication: its final bracket).
+        From the lower end of the Student interval of the brackets' lower ends over replications to the upper end of
+        that of their upper ends: each capacity is known to its bracket only (one replication: its final bracket).
     brackets
         (largest rate that met it, smallest rate above that did not) of each replication; the second is inf where every
         rate tried met it.
@@ -124,8 +125,9 @@ def _interval(brackets: list[tuple[float, float]], level: float) -> Interval:
         return Interval(
             low, low, high, level, "final bracket of one replication", 1, closed, "" if closed else "bracket is open"
         )
-    found = student_interval([low for low, _ in brackets], level)
-    return found.within(0.0) if math.isfinite(found.half_width) else found
+    below, above = (student_interval([bracket[side] for bracket in brackets], level) for side in (0, 1))
+    found = replace(below, high=above.high, settled=above.settled, note=above.note and "a bracket is open")
+    return found.within(0.0) if math.isfinite(below.half_width) else found
 
 
 def capacity_search(

@@ -69,7 +69,9 @@ class Stable(Criterion):
     """The run is not found unstable.
 
     The margin is the slope's excess over the threshold, relative to the arriving work, so an undecided run counts by
-    its estimate; only replications and long runs make the edge sharp.
+    its estimate; only replications and long runs make the edge sharp. Beyond a capacity c the work grows by
+    (rate - c)/rate of what arrives, so the edge lies at c/(1 - threshold_share): with the default the rate found is up
+    to 2 % above c (20 searches on Dai's constants, 5 replications of 6000 requests: 1.6 % above, sd 1.4 %).
     """
 
     threshold_share: float = 0.02

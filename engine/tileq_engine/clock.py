@@ -5,7 +5,7 @@ Integers make the compiled core, the uncompiled one and the reference agree to t
 
 from __future__ import annotations
 
-__all__ = ["PS_PER_S", "coefficients", "duration_ps", "to_ps", "to_seconds"]
+__all__ = ["PS_PER_S", "coefficients", "duration_ps", "to_ps", "to_seconds", "token_ps", "with_context_ps"]
 
 from typing import Any
 
@@ -49,11 +49,22 @@ def duration_ps(
     >>> duration_ps(*coefficients(IterationTime.dai(launch_s=0.01128, tile_s=0.03547, tile_tokens=128)), 512, 0, 0, 4)
     153160000000
     """
-    tiles = (n + int(b) - 1) // int(b)
-    linear = a * tiles + beta * n
+    return with_context_ps(token_ps(c, w, a, b, beta, n), e, k, s * m, pairs2, kv)
+
+
+def token_ps(c: float, w: float, a: float, b: float, beta: float, n: int) -> Any:
+    """Return the part of an iteration's time that depends on its tokens alone: c + max(w, a*ceil(n/b) + beta*n)."""
+    linear = beta * n
+    if a != 0.0:  # a division saved where no tile is modelled
+        linear += a * ((n + int(b) - 1) // int(b))
     if linear < w:
         linear = w
-    took = c + linear + e * (0.5 * pairs2) + k * kv + s * m + 0.5
+    return c + linear
+
+
+def with_context_ps(tokens: float, e: float, k: float, sequences: float, pairs2: int, kv: int) -> Any:
+    """Return the time in whole picoseconds, from `token_ps`, s*m and what changes while the same batch repeats."""
+    took = tokens + e * (0.5 * pairs2) + k * kv + sequences + 0.5
     if took > _LONGEST_PS:
         took = _LONGEST_PS  # beyond the end of every run: the clock would overflow, and the run ends here anyway
     return int(took)

@@ -59,6 +59,8 @@ class EngineConfig:
         "exact": pairs (gap, count); "histogram": 128 bins an octave; "auto": exact up to 100 000 requests.
     gap_from_s, gap_to_s
         Only tokens that complete in this window enter the gap distributions (cut of the warm-up).
+    policy_seed
+        Seed of what a policy draws for itself (the errors of a predictor); replications differ in it.
     """
 
     token_budget: int = 512
@@ -81,6 +83,7 @@ class EngineConfig:
     gap_mode: GapMode = "auto"
     gap_from_s: float = 0.0
     gap_to_s: float | None = None
+    policy_seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("token_budget", "max_num_seqs", "block_tokens", "sample_limit"):
@@ -103,6 +106,7 @@ class EngineConfig:
         _one_of("oversize", self.oversize, ("reject", "wait"))
         _one_of("gap_mode", self.gap_mode, ("auto", "exact", "histogram"))
         nonnegative_int("trace_limit", self.trace_limit)
+        object.__setattr__(self, "policy_seed", nonnegative_int("policy_seed", self.policy_seed))
         boolean("check", self.check)
         to_ps("swap_token_s", self.swap_token_s)
         nonnegative("gap_from_s", self.gap_from_s)

@@ -108,6 +108,8 @@ def _verdict_of(document: Document) -> StabilityVerdict:
         slope["level"],
         slope["method"],
         slope["n"],
+        slope.get("settled", True),
+        slope.get("note", ""),
     )
     return StabilityVerdict(stored["verdict"], interval, stored["threshold_tokens_per_s"], stored["reason"])
 

@@ -92,8 +92,10 @@ class EngineSimulation:
         from tileq_engine.config import EngineConfig
         from tileq_engine.simulator import simulate
 
-        config = self.config or EngineConfig()
         streams, rate = scenario.streams, scenario.rate_per_s
+        config = self.config or EngineConfig()
+        if not config.policy_seed:
+            config = config.with_(policy_seed=streams.integer("policy"))
         asked = self._requests(scenario)
         if self.measure_gaps == "steady" and not config.gap_from_s and config.gap_to_s is None and len(asked) > 1:
             edges = (int(asked.arrival_ps[len(asked) // 10]), int(asked.arrival_ps[-1]))

@@ -17,6 +17,8 @@ import numpy as np
 
 from tileq_theory.errors import InputError, positive, positive_int
 
+_BLOCK = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Streams:
@@ -54,7 +56,11 @@ class Streams:
 
 
 def crn_requests(workload: Any, count: int, streams: Streams, rate_per_s: float | None = None) -> Any:
-    """Return `Requests` of a `Workload` at a rate from the streams "arrivals" and "lengths".
+    """Return `Requests` of a `Workload` at a rate from the streams "arrivals" and "lengths <block>".
+
+    Lengths and classes are drawn in blocks of 4096 requests with a stream each, so that a longer run has the first
+    requests of a shorter one whatever the order in which a law draws. A class's promised TBT becomes its requests'
+    limit.
 
     Parameters
     ----------
@@ -73,11 +79,13 @@ def crn_requests(workload: Any, count: int, streams: Streams, rate_per_s: float 
         raise InputError("the workload has no arrival rate; give rate_per_s")
     moments = timed.arrivals.sample(streams.rng("arrivals"), count)
     check_span(moments, count, rate_per_s)
-    drawn = workload.with_rate(1.0).sample(streams.rng("lengths"), count)
+    untimed, names = workload.with_rate(1.0), ("prompt_tokens", "output_tokens", "class_index")
+    blocks = [untimed.sample(streams.rng(f"lengths {k}"), _BLOCK) for k in range(-(-count // _BLOCK))]
+    columns = {name: np.concatenate([getattr(b, name) for b in blocks])[:count] for name in names}
+    limits = np.array([c.tbt_s or 0.0 for c in workload.classes])  # what a class was promised
     return Requests.from_arrays(
         arrival_s=moments,
-        prompt_tokens=drawn.prompt_tokens,
-        output_tokens=drawn.output_tokens,
-        class_index=drawn.class_index,
-        tenant=drawn.class_index,
+        tenant=columns["class_index"],
+        tbt_limit_s=limits[columns["class_index"]],
+        **columns,
     )

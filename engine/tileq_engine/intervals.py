@@ -4,6 +4,7 @@ r"""Confidence intervals for what a simulation estimates, and how far each can b
 * `paired_interval`: the same on differences of runs that shared their random streams (common random numbers).
 * `batch_means_interval`: one long correlated series cut into k = 20 batches, widened by the lag-1 correlation that the
   batch means still have.
+* `batch_quantile_interval`: a quantile of one long correlated series, by inverting batch means of the indicator.
 * `quantile_interval`: order statistics of independent values (binomial), free of any law.
 * `bonferroni`, `sidak`: the level each of several intervals needs so that all hold at once.
 
@@ -12,6 +13,11 @@ Measured coverage of the 95 % batch-means interval (2000 runs a cell; tests/engi
 customers .95, at .8 with 4000 .89 and with 20 000 .95, at .9 with 20 000 .92. At load .9 with 4000 customers it is
 .82: that run is too short, and `settled` is False in half of the cases. Prefer replications, or longer runs, near
 saturation.
+
+The engine's own M/M/1 runs, from empty, after warm-up and tail cuts (200 runs a cell; mean, p50, p90, p99 of the
+sojourn time): load .5 with 4000 customers .95, .96, .97, .92; .8 with 20 000 .93, .95, .95, .93; .9 with 20 000 .89,
+.97, .92, .86, nearly all of these last open above. A quantile's interval that is closed though few busy periods reach
+it is too short more often than stated; `settled` is then False.
 """
 
 from __future__ import annotations
@@ -20,11 +26,11 @@ __all__ = [
     "BATCHES",
     "Interval",
     "batch_means_interval",
+    "batch_quantile_interval",
     "bonferroni",
     "lag1_correlation",
     "paired_interval",
     "quantile_interval",
-    "sectioned_quantile_interval",
     "sidak",
     "student_interval",
 ]
@@ -41,6 +47,7 @@ from tileq_theory.errors import InputError, positive_int
 
 BATCHES = 20
 SETTLED_CORRELATION = 0.3
+LEAST_BEYOND = 10.0
 _CORRELATION_CAP = 0.9
 
 
@@ -165,37 +172,49 @@ def batch_means_interval(series: Float[np.ndarray, "n"], level: float = 0.95, *,
     return Interval(mean, mean - half, mean + half, level, f"batch means ({k})", int(x.size), settled, note)
 
 
-def sectioned_quantile_interval(
+def batch_quantile_interval(
     series: Float[np.ndarray, "n"], probability: float, level: float = 0.95, *, batches: int = BATCHES
 ) -> Interval:
-    r"""Return the interval of a quantile of a stationary correlated series, by sectioning.
+    r"""Return the interval of a quantile of a stationary correlated series, by inverting batch means.
 
-    The series is cut into k sections, Q_1..Q_k are their quantiles and Q that of the whole; the interval is
-    Q +- t_{k-1} sqrt(sum (Q_j - Q)^2/((k - 1) k)) sqrt((1 + r)/(1 - r)) with the lag-1 correction of
-    `batch_means_interval` (Asmussen and Glynn 2007, Stochastic Simulation, III.5a). A section must expect 5 values
-    beyond the quantile on either side; where 20 sections are too many for that, fewer are taken, at least 8; below
-    that the interval is open.
+    The share of values up to the quantile Q = X_(ceil(p n)) has the batch-means interval p +- h of the indicator
+    1{X_i <= Q}; the interval is from the quantile at p - h to that at p + h (Heidelberger and Lewis 1984, Oper. Res.
+    32:185). It is as lopsided as the law, where quantiles of sections, themselves too low in the tail, are not: of the
+    99th percentile of M/M/1 sojourns sections held .67 to .80. Where p + h passes 1 (or p - h 0) the data bound the
+    quantile on one side only: that end is infinite and `settled` False, the usual answer for a 99th percentile that
+    rests on a few busy periods. `settled` is False too where the values beyond the quantile are worth fewer than ten
+    independent ones.
     """
     level = _level(level)
     x = np.asarray(series, dtype=float)
-    least = math.ceil(5.0 / max(min(probability, 1.0 - probability), 1e-9))
-    k = min(positive_int("batches", batches), x.size // least)
-    place = quantile_rank(probability, x.size) - 1 if x.size else 0
-    whole = float(np.partition(x, place)[place]) if x.size else math.nan
-    if k < 8:
-        note = f"{x.size} values are too few for the interval of the quantile at {probability}; {8 * least} are needed"
-        return Interval(whole, -math.inf, math.inf, level, "sectioning", int(x.size), False, note)
-    size = x.size // k
-    place = quantile_rank(probability, size) - 1
-    sections = np.partition(x[x.size - size * k :].reshape(k, size), place, axis=1)[:, place]
-    correlation = min(max(lag1_correlation(sections) + 1.0 / k, 0.0), _CORRELATION_CAP)
-    spread = math.sqrt(float(((sections - whole) ** 2).sum()) / ((k - 1) * k))
-    half = _t_quantile(level, k - 1) * spread * math.sqrt((1.0 + correlation) / (1.0 - correlation))
-    settled = correlation <= SETTLED_CORRELATION
-    note = (
-        "" if settled else f"section quantiles have lag-1 correlation {correlation:.2f}: the run is too short for them"
-    )
-    return Interval(whole, whole - half, whole + half, level, f"sectioning ({k})", int(x.size), settled, note)
+    n, k = int(x.size), positive_int("batches", batches)
+    rank = quantile_rank(probability, n) if n else 0
+    ordered = np.sort(x)
+    whole = float(ordered[rank - 1]) if n else math.nan
+    if n < 2 * k:
+        note = f"{n} values are too few for the interval of a quantile; {2 * k} are needed"
+        return Interval(whole, -math.inf, math.inf, level, "inverted batch means", n, False, note)
+    share = batch_means_interval((x <= whole).astype(float), level, batches=k)
+    low, high = math.floor((probability - share.half_width) * n), math.ceil((probability + share.half_width) * n)
+    bottom = float(ordered[low - 1]) if low >= 1 else -math.inf
+    top = float(ordered[high - 1]) if high <= n else math.inf
+    beyond = min(probability, 1.0 - probability) * _independent_values(x, k)
+    if low < 1 or high > n:
+        note = f"{n} values are too few to bound the quantile on both sides"
+    elif beyond < LEAST_BEYOND:
+        note = f"beyond the quantile lie as many values as {beyond:.2g} independent ones: the run is too short for it"
+    else:
+        note = share.note
+    return Interval(whole, bottom, top, level, f"inverted batch means ({k})", n, not note, note)
+
+
+def _independent_values(x: Float[np.ndarray, "n"], batches: int) -> float:
+    """Return how many independent values would give the mean of `x` the variance that its batch means show."""
+    size = x.size // batches
+    means = x[x.size - size * batches :].reshape(batches, size).mean(axis=1)
+    correlation = min(max(lag1_correlation(means) + 1.0 / batches, 0.0), _CORRELATION_CAP)
+    spread = float(means.var(ddof=1)) * (1.0 + correlation) / (1.0 - correlation)
+    return min(batches * float(x.var()) / spread, float(x.size)) if spread > 0 else float(x.size)
 
 
 def _binomial_ranks(count: int, probability: float, tail: float) -> tuple[int, int]:

@@ -29,6 +29,10 @@ from tileq_theory.errors import InputError
 
 PROBABILITIES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 CONVENTIONS = ("tileq", "slai")
+_SLAI_WINDOW = (
+    "the SLAI authors cut no warm-up, but this run's TBT covers the tokens of a window only; simulate with "
+    "measure_gaps='all'",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,7 @@ class RunMetrics:
     """Everything measured of one run.
 
     `classes` and `tiers` hold the same metrics by name; `system` the queues, KV use, batches and costs; `intervals`
-    the 95 % confidence intervals from this one run (batch means and sectioning; replications are better).
+    the 95 % confidence intervals from this one run (batch means, inverted for quantiles; replications are better).
     """
 
     run: Run
@@ -263,5 +267,6 @@ def run_metrics(
         warnings=(
             *run.info.warnings,
             *run_warnings(run, window, whole.ttft_s.unfinished, whole.e2e_s.unfinished, gaps),
+            *(_SLAI_WINDOW if convention == "slai" and run.info.gap_window_ps is not None else ()),
         ),
     )

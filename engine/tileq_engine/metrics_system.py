@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from tileq_engine.gaps import GapDistribution
-from tileq_engine.intervals import BATCHES, Interval, batch_means_interval, sectioned_quantile_interval
+from tileq_engine.intervals import BATCHES, Interval, batch_means_interval, batch_quantile_interval
 from tileq_engine.metrics_requests import e2e_ps, observed_ps, tpot_ps, ttft_ps
 from tileq_engine.run import PS_PER_S
 from tileq_engine.run_paths import time_average
@@ -142,7 +142,7 @@ def run_intervals(run: Run, window: MeasureWindow, level: float = 0.95) -> Mappi
         series = values / PS_PER_S
         if series.size >= 2 * BATCHES:
             found[name] = {"mean": batch_means_interval(series, level)} | {
-                label: sectioned_quantile_interval(series, p, level)
+                label: batch_quantile_interval(series, p, level)
                 for label, p in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
             }
     if window.measured_requests >= 2 * BATCHES and window.seconds > 0:

@@ -4,7 +4,11 @@ r"""Which requests of a run are measured: the warm-up and tail rules, each by na
   Franklin and White 2008) averages it in fives, Y_1..Y_k, and drops the first d* of them, where d* minimises
   var(Y_{d+1}..Y_k)/(k - d) over d <= k/2. A minimum at the last allowed d means the run never settled, and the result
   says so. Chosen because it adapts to the run: an empty start at low load costs nothing, a slow fill near saturation
-  is cut.
+  is cut. One amendment: a run starts empty, so what is cut must lie below what is kept. The plain rule also cuts off
+  busy periods that happen to come early, and then finds too little: M/M/1 sojourn times at load .9, 20 000 customers,
+  came out 3 % too short, with 95 % intervals that held .84 (amended: .3 % too long, .91). Only a start that towers
+  over the rest (at most a fifth of the run, of a mean more than twice that of any later stretch as long: a burst, a
+  backlog) is cut as well.
 * "requests": the first `warmup` share of the accepted requests.
 * "time": everything that arrived in the first `warmup` seconds.
 * "none": nothing is cut, at either end (the SLAI authors' convention).
@@ -92,9 +96,21 @@ def mser5(series: Float[np.ndarray, "n"]) -> tuple[int, bool]:
     total = np.cumsum(centred[::-1])[::-1]
     squares = np.cumsum((centred**2)[::-1])[::-1]
     allowed = count // 2
-    statistic = ((squares - total**2 / left) / left**2)[: allowed + 1]
-    best = int(np.argmin(np.maximum(statistic, 0.0)))
+    statistic = np.maximum(((squares - total**2 / left) / left**2)[: allowed + 1], 0.0)
+    best = int(np.argmin(statistic))
+    if best and total[best] < 0.0 and not _towers(batches, best):  # the rest lies below what would be cut
+        statistic[total[: allowed + 1] < 0.0] = np.inf
+        statistic[0] = max(float(squares[0]), 0.0) / count**2
+        best = int(np.argmin(statistic))
     return 5 * best, best < allowed
+
+
+def _towers(batches: Float[np.ndarray, "k"], drop: int) -> bool:
+    """Return whether the mean of the first `drop` values is more than twice that of each of 4 or more later ones."""
+    if 5 * drop > batches.size:
+        return False
+    later = batches[drop : drop + (batches.size - drop) // drop * drop].reshape(-1, drop).mean(axis=1)
+    return bool(batches[:drop].mean() > 2.0 * later.max())
 
 
 def _found_in_system(run: Run) -> Float[np.ndarray, "n"]:

@@ -114,7 +114,8 @@ class Policy:
 
     def describe(self) -> str:
         """Return one short line, e.g. 'sarathi(order=spf, token_budget=512)'."""
-        inside = ", ".join(f"{k}={v}" for k, v in self.params.items() if v is not None)
+        limits = {"token_budget": self.token_budget, "max_num_seqs": self.max_num_seqs}
+        inside = ", ".join(f"{k}={v}" for k, v in {**self.params, **limits}.items() if v is not None)
         return f"{self.name}({inside})" if inside else self.name
 
     def to_dict(self) -> dict[str, object]:
@@ -160,9 +161,16 @@ def _identity(function: Any) -> str:
     code = getattr(function, "__code__", None)
     if code is None or str(getattr(function, "__module__", "")).startswith("tileq_engine."):
         return str(name)
-    cells = [_plain(cell.cell_contents) for cell in getattr(function, "__closure__", None) or ()]
+    cells = [_cell(cell, function) for cell in getattr(function, "__closure__", None) or ()]
     parts = (_code(code), repr(cells), repr(_plain(function.__defaults__)), repr(_plain(function.__kwdefaults__)))
     return f"{name} {hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}"
+
+
+def _cell(cell: Any, owner: Any) -> Any:
+    try:
+        return None if cell.cell_contents is owner else _plain(cell.cell_contents)
+    except ValueError:  # not filled yet
+        return None
 
 
 def _code(code: Any) -> Any:

@@ -7,7 +7,7 @@ __all__ = ["PREDICTORS", "predict"]
 import numpy as np
 from jaxtyping import Int
 
-from tileq_engine.requests import Requests
+from tileq_engine.requests import Requests, purpose_rng
 from tileq_theory.errors import InputError, near_matches, nonnegative
 
 PREDICTORS = ("given", "oracle", "noise", "quantile", "none")
@@ -15,7 +15,12 @@ _LONGEST = 2**31 - 2
 
 
 def predict(
-    requests: Requests, predictor: str, *, sigma: float = 0.5, quantile: float = 0.9, seed: int = 0
+    requests: Requests,
+    predictor: str,
+    *,
+    sigma: float = 0.5,
+    quantile: float = 0.9,
+    seed: int | tuple[int, ...] = 0,
 ) -> Int[np.ndarray, "request"]:
     """Return predicted output lengths, tokens.
 
@@ -25,6 +30,9 @@ def predict(
         "given": what the requests carry; "oracle": the true length; "noise": the true length times exp(sigma Z), Z
         standard normal, rounded, at least 1; "quantile": the `quantile` of the outputs of the request's class, all
         that a predictor by class can know; "none": 0.
+    seed
+        Of the noise, one number or several. The stream is the predictor's own: requests drawn from the same seed do
+        not share it, so that errors are independent of arrivals and lengths.
 
     Examples
     --------
@@ -43,7 +51,7 @@ def predict(
     if predictor == "none":
         return np.zeros(len(requests), dtype=np.int64)
     if predictor == "noise":
-        spread = nonnegative("sigma", sigma) * np.random.default_rng(seed).standard_normal(len(requests))
+        spread = nonnegative("sigma", sigma) * purpose_rng("predictor", seed).standard_normal(len(requests))
         factor = np.exp(np.clip(spread, -700.0, 700.0))  # beyond it a float overflows; the clip below has it anyway
         noisy: np.ndarray = np.clip(np.rint(output * factor), 1, _LONGEST).astype(np.int64)
         return noisy

@@ -122,7 +122,8 @@ _INTEGERS = (
     # totals
     *("iters", "jumped", "prefill_tokens", "decode_tokens", "recomputed", "swapped", "preempted", "finished"),
     *("rejected", "sum_dur", "work", "peak_running", "peak_waiting", "peak_blocks"),
-    *("area_t", "area_n_hi", "area_n_lo", "area_w_hi", "area_w_lo", "area_k_hi", "area_k_lo"),
+    *("area_t", "area_n_hi", "area_n_lo", "area_w_hi", "area_w_lo"),
+    *("area_k_2", "area_k_1", "area_k_0"),
     # records
     *("gap_mode", "gap_from", "gap_to", "ngroups", "npairs", "pairs_cap", "stride", "nsamples", "samples_cap"),
     *("ntrace", "trace_cap"),

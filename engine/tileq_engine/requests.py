@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["ClockError", "Requests", "check_span"]
+__all__ = ["ClockError", "Requests", "check_span", "purpose_rng"]
 
+import zlib
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -75,6 +76,7 @@ class Requests:
         _at_least("tenant", self.tenant, 0)
         _at_least("tbt_limit_ps", self.tbt_limit_ps, 0, _LATEST_PS)
         _at_least("priority", self.priority, -_LONGEST)
+        _at_least("prompt_tokens + output_tokens", self.prompt_tokens + self.output_tokens, 2, _LONGEST + 1)
         step = np.diff(self.arrival_ps)
         if np.any(step < 0):
             at = int(np.argmax(step < 0)) + 1
@@ -97,6 +99,8 @@ class Requests:
     @property
     def group(self) -> IntArray:
         """Index of each request's (class, tier) among `group_names`."""
+        if self._one_group:
+            return np.zeros(len(self), dtype=np.int64)
         return np.searchsorted(self._present, self._pairs).astype(np.int64)
 
     @property
@@ -106,10 +110,16 @@ class Requests:
 
     @property
     def _present(self) -> IntArray:
+        if self._one_group:
+            return np.zeros(1, dtype=np.int64)
         pairs = self._pairs
         if len(pairs) and pairs.max() < 1 << 16:  # counting is linear: a million requests are common here
             return np.flatnonzero(np.bincount(pairs)).astype(np.int64)
         return np.unique(pairs)
+
+    @property
+    def _one_group(self) -> bool:
+        return len(self) > 0 and not self.class_index.any() and not self.paying.any()
 
     @property
     def _pairs(self) -> IntArray:
@@ -138,7 +148,7 @@ class Requests:
         """
         if not 0 <= paying_share <= 1:
             raise InputError(f"paying_share is {paying_share!r}; expected a share in [0, 1]")
-        paying = np.random.default_rng(seed).random(len(self)) < paying_share
+        paying = purpose_rng("tiers", seed).random(len(self)) < paying_share
         limits = [round(positive(n, v) * PS_PER_S) for n, v in (("paying", paying_tbt_s), ("other", other_tbt_s))]
         return self.with_(paying=paying, tbt_limit_ps=np.where(paying, *limits).astype(np.int64))
 
@@ -225,6 +235,17 @@ class Requests:
             tenant=drawn.class_index,
             tbt_limit_s=limits[np.asarray(drawn.class_index)],
         )
+
+
+def purpose_rng(purpose: str, seed: int | tuple[int, ...]) -> np.random.Generator:
+    """Return the generator of a purpose: independent of `default_rng(seed)` and of every other purpose's.
+
+    Examples
+    --------
+    >>> bool(purpose_rng("tiers", 1).random() == np.random.default_rng(1).random())
+    False
+    """
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(zlib.crc32(purpose.encode()),)))
 
 
 def check_span(arrival_s: Any, count: int, rate_per_s: float | None) -> None:

@@ -108,6 +108,17 @@ def work_path(run: Run, grid_ps: Int[np.ndarray, "t"]) -> Float[np.ndarray, "t"]
     return np.maximum(arrived - served, 0.0)
 
 
+def _first_stay_ps(run: Run) -> int:
+    """Return the median time in system of the first tenth of the requests, ps: what it is before any backlog.
+
+    The age stands in for a time that the end of the run cut off. Requests that were never served do not count.
+    """
+    table = _accepted(run, "arrival_ps", "admit_ps", "finish_ps")
+    first = table["admit_ps"][: max(table["admit_ps"].size // 10, 1)] >= 0
+    arrival, finish = (table[c][: first.size][first] for c in ("arrival_ps", "finish_ps"))
+    return int(np.median(np.where(finish >= 0, finish, run.info.end_ps) - arrival)) if arrival.size else 0
+
+
 def run_verdict(run: Run, **options: Any) -> StabilityVerdict:
     """Judge the second half of the time in which requests arrived; options as in `verdict.stability_verdict`.
 
@@ -137,6 +148,7 @@ def run_verdict(run: Run, **options: Any) -> StabilityVerdict:
         arriving_work_per_s=work / ((last - middle) / PS_PER_S),
         arrivals=int(inside.sum()),
         stopped_by_backlog=stopped,
+        stay_s=_first_stay_ps(run) / PS_PER_S,
         **options,
     )
     never = int((run.requests["reject_reason"][run.requests["status"] == REJECTED] == NEVER_FITS).sum())

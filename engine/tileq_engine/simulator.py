@@ -13,9 +13,10 @@ from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy, PolicyError
 from tileq_engine.records import STOPS
 from tileq_engine.requests import Requests
-from tileq_engine.simulator_check import ERRORS
+from tileq_engine.simulator_check import CLOCK, ERRORS
 from tileq_engine.simulator_collect import Pairs, collect
 from tileq_engine.simulator_result import GapRecord, IterationSamples, RawRun, Trace
+from tileq_engine.simulator_single import is_single, simulate_single
 from tileq_engine.simulator_state import State, make_state
 from tileq_theory.errors import InputError
 from tileq_theory.iteration_time import IterationTime
@@ -48,8 +49,9 @@ def simulate(
     config
         Budget, slots, memory, convention, bounds, records.
     mode
-        "compiled": with macro-steps where the policy allows them; "stepped": compiled, one iteration at a time;
-        "python": the same source uncompiled. All three give the same result, to the bit.
+        "compiled": with macro-steps where the policy allows them, and by a recursion of its own where requests are
+        served whole, one by one (`simulator_single`); "stepped": compiled, one iteration at a time; "python": the
+        same source uncompiled. All three give the same result, to the bit.
     progress
         Called now and then with (requests done, requests).
 
@@ -81,6 +83,8 @@ def simulate(
             notes = (reason,)
     elif policy.own_rules:
         _try_plain(requests, policy, time, config)
+    if mode == "compiled" and is_single(requests, policy, time, config):
+        return simulate_single(requests, policy, time, config, progress)
     compiled = mode != "python"
     kernels = compiled_kernels() if compiled else plain_kernels()
     hooks = _hooks(policy, config, kernels)
@@ -90,6 +94,8 @@ def simulate(
     pairs = Pairs()
     code = _drive(loop, state, hooks, pairs, policy, requests, progress)
     run = collect(state, pairs, STOPS[code], requests, policy, config, time, mode)
+    if run.stop_reason == "time" and config.stop_time_s is None:
+        notes = (*notes, "the clock ended, at 4.6e6 s, before the requests did: the run was stopped there")
     return replace(run, notes=notes) if notes else run
 
 
@@ -144,6 +150,8 @@ def _drive(
 def policy_error(state: State, policy: Policy, requests: Requests | None) -> PolicyError:
     """Return the error that the loop's check has left in the state."""
     i, value = state.scalar("error_id"), state.scalar("error_value")
+    if state.scalar("error") == CLOCK:
+        raise InputError(ERRORS[CLOCK].format(value=state.scalar("now") // 10**12, policy=policy.name))
     reason = ERRORS[state.scalar("error")].format(value=value)
     who = f"request {i if requests is None else requests.ids[i]}" if i >= 0 else "no request"
     rules = ", ".join(policy.own_rules) or "mixing"

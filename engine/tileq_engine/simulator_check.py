@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ERRORS", "verify"]
+__all__ = ["CLOCK", "ERRORS", "verify"]
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from tileq_engine.records import Records
 
 _FREE, _PREFILL, _DECODE = 0, 1, 2
 
+CLOCK = 14
 ERRORS: dict[int, str] = {
     1: "is in the batch both as a prefill chunk and as a decode",
     2: "got a prefill chunk of {value} tokens, which is not between 1 and what is left of its prompt",
@@ -24,6 +25,8 @@ ERRORS: dict[int, str] = {
     11: "is part of a state whose backlog differs from the accounted one by {value} tokens",
     12: "breaks RAD's pathwise bound: {value} tokens served by now are more than its service rate allows",
     13: "has no place in the queue: the order rule gave something that is not a number for it",
+    CLOCK: "an iteration of policy {policy}, begun at {value} s, takes longer than the clock counts, 4.6e6 s; are "
+    "iteration time and swap_token_s in seconds?",
 }
 
 

@@ -29,6 +29,21 @@ _COUNTERS = (
     ("peak_waiting", "peak_waiting"),
     ("peak_kv_blocks", "peak_blocks"),
 )
+_COLUMNS = {
+    "admit_ps": "admit",
+    "prefill_end_ps": "prefill_end",
+    "first_token_ps": "first",
+    "finish_ps": "finish",
+    "tokens_done": "gen",
+    "preemptions": "preempted",
+    "predicted_output_tokens": "predicted",
+    "recomputed_tokens": "recomputed",
+    "swapped_tokens": "swapped",
+    "max_gap_ps": "max_gap",
+    "gaps_over_limit": "over",
+    "status": "status",
+    "reject_reason": "reason",
+}
 
 
 class Pairs:
@@ -50,22 +65,24 @@ class Pairs:
 
     @property
     def rows(self) -> np.ndarray:
-        """(gap, group, count), each pair once."""
+        """(gap, group, count), each pair once, by group and gap."""
         return self._merged
 
 
 def _merge(rows: np.ndarray) -> np.ndarray:
-    groups = int(rows[:, 1].max()) + 1
-    if int(rows[:, 0].max()) < 2**62 // groups:  # one key a row: sorting is the cost of a short run
-        key = rows[:, 1] + groups * rows[:, 0]
+    groups, span = int(rows[:, 1].max()) + 1, int(rows[:, 0].max()) + 1
+    if span < 2**62 // groups:  # one key a row: sorting is the cost of a short run
+        key = rows[:, 1] * span + rows[:, 0]
         order = np.argsort(key)
         key = key[order]
         starts = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
         counts = np.add.reduceat(rows[order, 2], starts)
-        return np.stack([key[starts] // groups, key[starts] % groups, counts], axis=1)
-    pairs, place = np.unique(rows[:, :2], axis=0, return_inverse=True)
+        group = np.searchsorted(key[starts], span * np.arange(1, groups), side="left")  # where the next group begins
+        group = np.repeat(np.arange(groups), np.diff(group, prepend=0, append=len(starts)))
+        return np.stack([key[starts] - span * group, group, counts], axis=1)
+    pairs, place = np.unique(rows[:, 1::-1], axis=0, return_inverse=True)
     merged = np.zeros((len(pairs), 3), dtype=np.int64)
-    merged[:, :2] = pairs
+    merged[:, :2] = pairs[:, ::-1]
     np.add.at(merged[:, 2], place.reshape(-1), rows[:, 2])
     return merged
 
@@ -80,8 +97,7 @@ def bin_middle(index: np.ndarray) -> np.ndarray:
 def _gaps(state: State, pairs: Pairs, names: tuple[str, ...]) -> GapRecord:
     exact = state.scalar("gap_mode") == 0
     if exact:
-        rows = pairs.rows
-        gap, group, count = (np.ascontiguousarray(c) for c in rows[np.lexsort((rows[:, 0], rows[:, 1]))].T)
+        gap, group, count = (np.ascontiguousarray(c) for c in pairs.rows.T)
     else:
         counts = np.asarray(state.GH, dtype=np.int64).reshape(-1, GAP_BINS)
         group, index = np.nonzero(counts)
@@ -119,7 +135,7 @@ def _integrals(state: State) -> dict[str, int]:
     return {
         "in_system_ps": (state.scalar("area_n_hi") << shift) + state.scalar("area_n_lo"),
         "waiting_ps": (state.scalar("area_w_hi") << shift) + state.scalar("area_w_lo"),
-        "work_token_ps": (state.scalar("area_k_hi") << shift) + state.scalar("area_k_lo"),
+        "work_token_ps": sum(state.scalar(f"area_k_{digit}") << (31 * digit) for digit in range(3)),
         "busy_ps": state.scalar("sum_dur"),
     }
 
@@ -133,10 +149,14 @@ def collect(
     config: EngineConfig,
     time: IterationTime,
     mode: str,
+    columns: list[np.ndarray] | None = None,
 ) -> RawRun:
-    """Return the run that has ended in `state`."""
+    """Return the run that has ended in `state`; `columns` where its records are kept elsewhere."""
     pairs.flush(state)
     _write_back(state)
+    given: dict[str, Any] = dict(
+        zip(_COLUMNS, state.columns(*_COLUMNS.values()) if columns is None else columns, strict=True)
+    )
     return RawRun(
         requests=requests,
         policy=policy,
@@ -146,18 +166,7 @@ def collect(
         stop_reason=stop_reason,
         end_ps=state.scalar("now"),
         arrival_ps=requests.arrival_ps,
-        admit_ps=state.column("admit"),
-        prefill_end_ps=state.column("prefill_end"),
-        first_token_ps=state.column("first"),
-        finish_ps=state.column("finish"),
-        tokens_done=state.column("gen"),
-        preemptions=state.column("preempted"),
-        recomputed_tokens=state.column("recomputed"),
-        swapped_tokens=state.column("swapped"),
-        max_gap_ps=state.column("max_gap"),
-        gaps_over_limit=state.column("over"),
-        status=state.column("status"),
-        reject_reason=state.column("reason"),
+        **given,
         gaps=_gaps(state, pairs, requests.group_names or ("class 0",)),
         samples=IterationSamples(state.scalar("stride"), *_columns(state.SA, state.scalar("nsamples"), SAMPLE_FIELDS)),
         trace=Trace(*_columns(state.TR, state.scalar("ntrace"), TRACE_FIELDS)),

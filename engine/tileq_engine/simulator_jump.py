@@ -14,10 +14,10 @@ __all__ = ["jump"]
 from typing import Any
 
 from tileq_engine.batch import blocks_for
-from tileq_engine.clock import duration_ps
+from tileq_engine.clock import token_ps, with_context_ps
 from tileq_engine.records import Records
 from tileq_engine.simulator_record import add_gap, advance, advance_many, sample
-from tileq_engine.simulator_step import announce, set_deadline, stop_reason
+from tileq_engine.simulator_step import announce, deadline_lead, set_deadline, stop_reason
 
 _FAR = 1 << 62
 _ROOM = 4096  # durations kept of one jump
@@ -26,6 +26,8 @@ _ROOM = 4096  # durations kept of one jump
 def affordable(B: Records, S: Records, O: Any, steps: int) -> Any:  # noqa: E741
     """Return a number of iterations, at most `steps`, for whose blocks the cache has room (not always the largest)."""
     s = S[0]
+    if s.ndec * blocks_for(steps, s.block) + (steps * s.npre) // s.block + s.seqs <= s.free:
+        return steps  # even if every member's share were rounded up
     while steps > 0:
         need = 0
         for k in range(s.nres):
@@ -64,8 +66,8 @@ def settle(B: Records, S: Records, O: Any, D: Any, steps: int, constant: int) ->
                 b.over += steps - below
         else:
             b.cached += steps * b.chunk
-        need = blocks_for(b.cached, s.block) - b.blocks
-        if need > 0:
+        if b.cached > b.blocks * s.block:
+            need = blocks_for(b.cached, s.block) - b.blocks
             b.blocks += need
             s.free -= need
 
@@ -76,7 +78,7 @@ def stretch(R: Records, S: Records, steps: int, duration: int) -> Any:
     They end before the next arrival, at the next sample, at the bounds of the run, and before a sum could overflow.
     """
     s = S[0]
-    most = s.stride - s.iters % s.stride
+    most = s.stride - (s.iters & (s.stride - 1))
     most = min(most, steps, s.stop_iters - s.iters, (1 << 30) // (s.ndec + 1))
     if duration > 0:
         most = min(most, (s.stop_time - s.now + duration - 1) // duration)
@@ -126,15 +128,22 @@ def jump(
         return
     more_pairs2 = 0
     more_kv = 0
+    group = 0
+    same = 0
     for k in range(s.nres):
         b = B[O[k]]
         if b.dec == 1:
-            more_kv += 1
-            GC[b.group] += 1
+            if b.group != group:
+                GC[group] += same
+                group = b.group
+                same = 0
+            same += 1
         elif b.chunk > 0:
             more_pairs2 += 2 * b.chunk * b.chunk
             if s.kv_prefill == 1:
                 more_kv += b.chunk
+    GC[group] += same
+    more_kv += s.ndec
     constant = 0
     if (s.k == 0.0 or more_kv == 0) and (s.e == 0.0 or more_pairs2 == 0):
         constant = 1
@@ -150,9 +159,10 @@ def jump(
         if used > s.peak_blocks:
             s.peak_blocks = used
         if s.deadline > 0:
+            lead = deadline_lead(S)
             for k in range(s.nres):
                 if B[O[k]].dec == 1:
-                    set_deadline(S, B[O[k]])
+                    set_deadline(S, B[O[k]], lead)
 
 
 def walk(
@@ -175,25 +185,18 @@ def walk(
     s = S[0]
     tokens = s.npre + s.ndec
     at_once = constant == 1 and s.mean_kind == 0 and s.gap_from == 0 and s.gap_to == _FAR
+    alike = token_ps(s.c, s.w, s.a, s.b, s.beta, tokens + s.pad)
+    sequences = s.s * s.seqs
+    pairs2 = s.pairs2
+    kv = s.kv
     done = 0
     while done < steps:
         if s.gap_mode == 0 and s.npairs + s.ngroups > s.pairs_cap:
             break
-        duration = duration_ps(
-            s.c,
-            s.w,
-            s.a,
-            s.b,
-            s.beta,
-            s.e,
-            s.k,
-            s.s,
-            tokens + s.pad,
-            s.pairs2 + (done + 1) * more_pairs2,
-            s.kv + (done + 1) * more_kv,
-            s.seqs,
-        )
-        if s.iters % s.stride == 0:
+        pairs2 += more_pairs2
+        kv += more_kv
+        duration = with_context_ps(alike, s.e, s.k, sequences, pairs2, kv)
+        if s.iters & (s.stride - 1) == 0:
             sample(S, SA, s.now, duration, blocks_then(B, S, O, done + 1))
         count = stretch(R, S, steps - done, duration) if at_once else 1
         D[0 if constant == 1 else done] = duration

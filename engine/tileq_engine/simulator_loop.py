@@ -16,7 +16,7 @@ from tileq_engine.records import Records
 from tileq_engine.simulator_check import verify
 from tileq_engine.simulator_jump import jump
 from tileq_engine.simulator_record import add_gap, advance, sample, trace_batch
-from tileq_engine.simulator_step import account, announce, set_deadline, stop_reason
+from tileq_engine.simulator_step import account, announce, deadline_lead, set_deadline, stop_reason
 
 _PREFILL, _DECODE = 1, 2
 _FINISHED, _STALLED, _FLUSH, _ERROR = 1, 5, 6, 7
@@ -73,11 +73,12 @@ def count_sequences(B: Records, S: Records, O: Any) -> None:  # noqa: E741
     s.seqs = s.ndec + chunks
 
 
-def _deliver(S: Records, GS: Any, GP: Any, GH: Any, GC: Any, r: Any, b: Any, duration: int) -> None:
+def _deliver(S: Records, GS: Any, GP: Any, GH: Any, r: Any, b: Any, duration: int) -> Any:
+    """Give slot `b` its token; True when its gap is the iteration's time, and so left to the caller to count."""
     s = S[0]
     if b.replay > 0:  # computed again after a restart from scratch; the reader has had it already
         b.replay -= 1
-        return
+        return False
     b.gen += 1
     if b.last >= 0:
         gap = s.now - b.last
@@ -85,13 +86,14 @@ def _deliver(S: Records, GS: Any, GP: Any, GH: Any, GC: Any, r: Any, b: Any, dur
             b.max_gap = gap
         if b.limit > 0 and gap > b.limit:
             b.over += 1
+        b.last = s.now
         if gap == duration:
-            GC[b.group] += 1
-        else:
-            add_gap(S, GS, GP, GH, gap, b.group, 1)
+            return True
+        add_gap(S, GS, GP, GH, gap, b.group, 1)
     else:
         r.first = s.now
-    b.last = s.now
+        b.last = s.now
+    return False
 
 
 def complete(
@@ -114,13 +116,21 @@ def complete(
     left = _FAR
     released = 0
     kept = 0
+    lead = deadline_lead(S)
+    group = 0
+    same = 0  # gaps of one iteration, of `group`, not yet in GC: neighbours are often of one group
     for k in range(s.nres):
         slot = O[k]
         b = B[slot]
         done = False
         if b.dec == 1:
             b.cached += 1
-            _deliver(S, GS, GP, GH, GC, R[b.id], b, duration)
+            if _deliver(S, GS, GP, GH, R[b.id], b, duration):
+                if b.group != group:
+                    GC[group] += same
+                    group = b.group
+                    same = 0
+                same += 1
             more = b.output - b.gen
             done = more == 0
             if b.replay > 0:
@@ -128,7 +138,7 @@ def complete(
             if more < left:
                 left = more
             if s.deadline > 0:
-                set_deadline(S, b)
+                set_deadline(S, b, lead)
         elif b.chunk > 0:
             b.cached += b.chunk
             more = b.target - b.cached
@@ -139,10 +149,11 @@ def complete(
                 if r.prefill_end < 0:
                     r.prefill_end = s.now
                 if s.emit == 1:
-                    _deliver(S, GS, GP, GH, GC, r, b, duration)
+                    if _deliver(S, GS, GP, GH, r, b, duration):
+                        GC[b.group] += 1
                     done = b.gen == b.output
                 if s.deadline > 0:
-                    set_deadline(S, b)
+                    set_deadline(S, b, lead)
             elif more // b.chunk < left:
                 left = more // b.chunk
         if done:
@@ -170,6 +181,7 @@ def complete(
         s.finished += gone
         s.free += released
         left = 0
+    GC[group] += same
     for g in range(s.ngroups):
         if GC[g] > 0:
             add_gap(S, GS, GP, GH, duration, g, GC[g])
@@ -264,6 +276,10 @@ def run_until(
             duration_ps(s.c, s.w, s.a, s.b, s.beta, s.e, s.k, s.s, tokens + s.pad, s.pairs2, s.kv, s.seqs)
             + s.swap_ps * s.swap_tokens
         )
+        if duration < 0 or duration > _FAR or 1.0 * s.swap_ps * s.swap_tokens > 4e18:
+            s.error = 14  # 2**62 ps are all that the clock counts; 2**63 would wrap around
+            s.error_id = -1
+            return _ERROR
         sample(S, SA, start, duration, s.total_blocks - s.free)
         if s.trace_cap > 0:
             trace_batch(B, S, O, TR, start, duration)

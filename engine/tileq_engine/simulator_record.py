@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["add_gap", "advance", "advance_many", "gap_bin", "sample", "trace_batch"]
+__all__ = ["add_gap", "add_work", "advance", "advance_many", "gap_bin", "sample", "trace_batch"]
 
 from typing import Any
 
@@ -13,6 +13,7 @@ _SAMPLE_FIELDS = 12
 _TRACE_FIELDS = 6
 _SHIFT = 24
 _LOW = (1 << 24) - 1
+_LOW31 = (1 << 31) - 1
 _LOW32 = (1 << 32) - 1
 
 
@@ -85,31 +86,43 @@ def advance(S: Records, to: int) -> None:
     low = s.area_w_lo + s.nwaiting * rest
     s.area_w_hi += s.nwaiting * high + (low >> _SHIFT)
     s.area_w_lo = low & _LOW
-    low = s.area_k_lo + s.work * rest
-    s.area_k_hi += s.work * high + (low >> _SHIFT)
-    s.area_k_lo = low & _LOW
+    add_work(S, s.work, dt)
+
+
+def add_work(S: Records, work: int, dt: int) -> None:
+    """Add work * dt, both below 2**62, to the area under the tokens left: three digits of 31 bits, exact."""
+    s = S[0]
+    w1 = work >> 31
+    w0 = work & _LOW31
+    d1 = dt >> 31
+    d0 = dt & _LOW31
+    low = w0 * d0
+    middle = w0 * d1 + w1 * d0
+    digit = s.area_k_0 + (low & _LOW31)
+    s.area_k_0 = digit & _LOW31
+    digit = s.area_k_1 + (low >> 31) + (middle & _LOW31) + (digit >> 31)
+    s.area_k_1 = digit & _LOW31
+    s.area_k_2 += w1 * d1 + (middle >> 31) + (digit >> 31)
 
 
 def advance_many(S: Records, count: int, duration: int, tokens: int) -> None:
     """Do what `advance` would over `count` iterations of `duration` that serve `tokens` each and see no arrival."""
     s = S[0]
-    area = count * s.work - tokens * ((count * (count - 1)) // 2)  # token-iterations, times the duration
-    high = area >> _SHIFT
-    rest = area & _LOW
-    low = s.area_k_lo + rest * (duration & _LOW)
-    hi = high * duration + rest * (duration >> _SHIFT)
     work = s.work
+    twice = 2 * work - tokens * (count - 1)  # of the mean; times count it is even
+    if count & 1 == 0:
+        add_work(S, twice, (count >> 1) * duration)
+    else:
+        add_work(S, twice >> 1, count * duration)
     s.work = 0
     advance(S, s.area_t + count * duration)
     s.work = work - count * tokens
-    s.area_k_hi += hi + (low >> _SHIFT)
-    s.area_k_lo = low & _LOW
 
 
 def sample(S: Records, SA: Any, start: int, duration: int, used: int) -> None:
     """Keep a sample of the iteration that is about to run, if it is the stride's turn; thin when the buffer is full."""
     s = S[0]
-    if s.iters % s.stride != 0:
+    if s.iters & (s.stride - 1) != 0:  # strides are powers of two
         return
     if s.nsamples == s.samples_cap:
         kept = 0
@@ -119,7 +132,7 @@ def sample(S: Records, SA: Any, start: int, duration: int, used: int) -> None:
             kept += 1
         s.nsamples = kept
         s.stride *= 2
-        if s.iters % s.stride != 0:
+        if s.iters & (s.stride - 1) != 0:
             return
     at = s.nsamples * _SAMPLE_FIELDS
     s.nsamples += 1

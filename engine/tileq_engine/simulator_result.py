@@ -93,7 +93,10 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class RawRun:
-    """Per-request times and counts (-1 ps: never), distributions, samples, integrals and counters of one run."""
+    """Per-request times and counts (-1 ps: never), distributions, samples, integrals and counters of one run.
+
+    `predicted_output_tokens` is what the policy was told; `requests` are as they were given.
+    """
 
     requests: Requests
     policy: Policy
@@ -109,6 +112,7 @@ class RawRun:
     finish_ps: Requestwise
     tokens_done: Requestwise
     preemptions: Requestwise
+    predicted_output_tokens: Requestwise
     recomputed_tokens: Requestwise
     swapped_tokens: Requestwise
     max_gap_ps: Requestwise

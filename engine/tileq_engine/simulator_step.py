@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-__all__ = ["account", "announce", "set_deadline", "stop_reason"]
+__all__ = ["account", "announce", "deadline_lead", "set_deadline", "stop_reason", "turned_away"]
 
 from typing import Any
 
-from tileq_engine.batch import blocks_for
 from tileq_engine.records import Records
 from tileq_engine.simulator_record import advance
 
 _TIME, _BACKLOG, _ITERATIONS = 2, 3, 4
 _FAR = 1 << 62
+
+
+def turned_away(S: Records, prompt: int, output: int) -> Any:
+    """Return the reason for which a request that arrives now is rejected (`records.REASONS`), 0 when it is not."""
+    s = S[0]
+    if s.model_limit > 0 and prompt + output > s.model_limit:
+        return 1
+    if prompt + output - s.emit > s.total_blocks * s.block:
+        return 2
+    if s.whole == 1 and prompt > s.prompt_limit:
+        return 3
+    if s.queue_limit > 0 and s.nsys >= s.queue_limit:
+        return 4
+    return 0
 
 
 def announce(R: Records, S: Records, upto: int) -> None:
@@ -21,15 +34,7 @@ def announce(R: Records, S: Records, upto: int) -> None:
         r = R[s.next]
         s.next += 1
         advance(S, r.arrival)
-        reason = 0
-        if s.model_limit > 0 and r.prompt + r.output > s.model_limit:
-            reason = 1
-        elif blocks_for(r.prompt + r.output - s.emit, s.block) > s.total_blocks:
-            reason = 2
-        elif s.whole == 1 and r.prompt > s.prompt_limit:
-            reason = 3
-        elif s.queue_limit > 0 and s.nsys >= s.queue_limit:
-            reason = 4
+        reason = turned_away(S, r.prompt, r.output)
         if reason > 0:
             r.status = 4
             r.reason = reason
@@ -60,30 +65,41 @@ def account(S: Records, duration: int) -> None:
         s.peak_blocks = used
 
 
-def set_deadline(S: Records, b: Any) -> None:
-    """Set the last schedulable time of slot `b`: completion + TBT limit - floor(Theta * mean batch time so far).
+def deadline_lead(S: Records) -> Any:
+    """Return floor(Theta * mean batch time so far): how long before its limit a token is last schedulable.
 
     Theta (in thousandths) is `theta_hi` where at least `kv_high` thousandths of the KV cache are used and `theta_lo`
-    below, evaluated as the token completes, before the blocks of requests that end with this batch are freed
-    (SLAI, arXiv 2508.01002). A rule that only rotates (`deadline` 2) stands its residents by their last token.
+    below, evaluated as the tokens complete, before the blocks of requests that end with this batch are freed
+    (SLAI, arXiv 2508.01002). It is the same for every token of a batch.
+    """
+    s = S[0]
+    if s.deadline != 1:
+        return 0
+    theta = s.theta_lo
+    if 1000 * (s.total_blocks - s.free) >= s.kv_high * s.total_blocks:
+        theta = s.theta_hi
+    if s.mean_kind == 1:
+        return int(theta * s.ewma / 1000.0)
+    whole = s.sum_dur // s.iters
+    rest = s.sum_dur - whole * s.iters
+    thousands = whole // 1000  # theta * whole may not fit
+    parts = theta * (whole - 1000 * thousands) + (theta * rest) // s.iters
+    return theta * thousands + parts // 1000
+
+
+def set_deadline(S: Records, b: Any, lead: int) -> None:
+    """Set the last schedulable time of slot `b`: completion + TBT limit - `lead`.
+
+    A rule that only rotates (`deadline` 2) stands its residents by their last token.
     """
     s = S[0]
     b.sorted = 3  # it is to be placed anew
     if s.deadline == 2:
         b.lst = s.now
-        return
-    if b.limit == 0:
+    elif b.limit == 0:
         b.lst = _FAR
-        return
-    theta = s.theta_lo
-    if 1000 * (s.total_blocks - s.free) >= s.kv_high * s.total_blocks:
-        theta = s.theta_hi
-    if s.mean_kind == 1:
-        b.lst = s.now + b.limit - int(theta * s.ewma / 1000.0)
     else:
-        whole = s.sum_dur // s.iters
-        rest = s.sum_dur - whole * s.iters
-        b.lst = s.now + b.limit - (theta * whole + (theta * rest) // s.iters) // 1000
+        b.lst = s.now + b.limit - lead
 
 
 def stop_reason(S: Records) -> Any:

@@ -45,7 +45,7 @@ __all__ = [
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -57,6 +57,7 @@ from tileq_theory.errors import InputError, nonnegative
 GRID_POINTS = 65
 THRESHOLD_SHARE = 0.02
 LEAST_ARRIVALS = 50
+LEAST_STAYS = 5
 _BANDWIDTH = 0.25
 _UNIT_ROOT_TAU = -4.11
 # Kiefer and Vogelsang 2005, table 1, Bartlett kernel: critical value of the t statistic as a cubic in bandwidth/points
@@ -163,6 +164,7 @@ def stability_verdict(
     threshold_share: float = THRESHOLD_SHARE,
     level: float = 0.95,
     stopped_by_backlog: bool = False,
+    stay_s: float = 0.0,
 ) -> StabilityVerdict:
     """Judge the path of the work in system over the second half of a run.
 
@@ -177,6 +179,9 @@ def stability_verdict(
     stopped_by_backlog
         True when the run ended because its backlog hit the bound given for it: "unstable", or "undecided" where the
         slope's interval is wholly below the threshold.
+    stay_s
+        How long a request stays when the system is nearly empty, seconds. A path of less than `LEAST_STAYS` of them
+        shows how the system fills and not whether it is stable: "undecided".
     """
     threshold = nonnegative("threshold_share", threshold_share) * nonnegative(
         "arriving_work_per_s", arriving_work_per_s
@@ -192,6 +197,13 @@ def stability_verdict(
         if verdict == "undecided":
             return StabilityVerdict("unstable", interval, threshold, bound)
         return StabilityVerdict("undecided", interval, threshold, f"{bound}, yet the work in system hardly grows")
+    span_s = step_s * (np.asarray(path).size - 1)
+    if span_s < LEAST_STAYS * stay_s and not stopped_by_backlog:
+        reason = (
+            f"the second half of the run lasts {span_s:.4g} s and a request stays {stay_s:.4g} s even in an almost "
+            f"empty system: this is how it fills; a verdict needs {LEAST_STAYS} stays"
+        )
+        return StabilityVerdict("undecided", replace(interval, settled=False, note=reason), threshold, reason)
     if arrivals < LEAST_ARRIVALS and not stopped_by_backlog:
         reason = f"{arrivals} arrivals in the second half of the run; a verdict needs {LEAST_ARRIVALS}"
         return StabilityVerdict("undecided", interval, threshold, reason)
@@ -199,7 +211,10 @@ def stability_verdict(
 
 
 def pooled_verdict(verdicts: Sequence[StabilityVerdict]) -> StabilityVerdict:
-    """Judge independent replications together: mean slope, half-widths added in squares and divided by their number."""
+    """Judge independent replications together: mean slope, half-widths added in squares and divided by their number.
+
+    Where one of them only shows how the system fills, so do the others: their mean would be the surer of it.
+    """
     if not verdicts:
         raise InputError("pooled_verdict of no verdicts; expected at least one")
     if len(verdicts) == 1:
@@ -209,6 +224,9 @@ def pooled_verdict(verdicts: Sequence[StabilityVerdict]) -> StabilityVerdict:
     if any(not math.isfinite(s.half_width) for s in slopes):
         verdict: Stability = "unstable" if all(v.verdict == "unstable" for v in verdicts) else "undecided"
         return StabilityVerdict(verdict, slopes[0], threshold, "a replication is too short for a slope")
+    filling = next((v for v in verdicts if not v.slope_per_s.settled and v.verdict == "undecided"), None)
+    if filling is not None:
+        return filling
     mean = math.fsum(s.estimate for s in slopes) / len(slopes)
     half = math.sqrt(math.fsum(s.half_width**2 for s in slopes)) / len(slopes)
     pooled = Interval(mean, mean - half, mean + half, slopes[0].level, "pooled HAC", len(slopes))

@@ -82,8 +82,11 @@ def rows(data: Data) -> list[Row]:
     rise = paired_interval(
         np.log(_values(data, heavy, "FCFS")).tolist(), np.log(_values(data, even, "FCFS")).tolist(), 0.95
     )
+    few = "too few runs to tell"
     ours = f"{np.exp(rise.estimate):.2f} [{np.exp(rise.low):.2f}, {np.exp(rise.high):.2f}] of the even p99 (95 %)"
-    found.append(claim("FCFS, heavy-tailed against even lengths", "much larger p99", rise.low > np.log(1.3), ours))
+    found.append(
+        claim("FCFS, heavy-tailed against even lengths", "much larger p99", rise.low > np.log(1.3), ours, reason=few)
+    )
     return found + _starvation(data)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["ItemResult", "Reproduced", "compute", "reproduce"]
 
 import time
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -125,7 +126,10 @@ def compute(
     todo = [key for name, key in keys.items() if done[name] is None]
     tasks = [(k, p) for k in todo for p in _pieces(k) if fresh or store.read_piece(k, p) is None]
     backend = "serial" if jobs == 1 else "joblib"
-    run_tasks(partial(_piece, store), tasks, backend=backend, workers=jobs, progress=progress, title="pieces")
+    with warnings.catch_warnings():
+        # joblib replaces a worker whose memory has grown, and says so; nothing is lost
+        warnings.filterwarnings("ignore", message="A worker stopped")
+        run_tasks(partial(_piece, store), tasks, backend=backend, workers=jobs, progress=progress, title="pieces")
     return {name: done[name] or _merged(store, keys[name]) for name in names}
 
 

@@ -113,6 +113,8 @@ def draw_params(pick: Pick, policy: str) -> dict[str, Any]:
         params: dict[str, Any] = {"order": ORDERS[policy][pick(0, len(ORDERS[policy]) - 1)]}
         if policy == "slai":
             params |= {"theta": ("dynamic", 10)[pick(0, 1)], "decode_cap": (128, 2)[pick(0, 1)]}
+        if policy == "vllm_v1":
+            params["admission"] = ("chunk", "sequence")[pick(0, 1)]
         return params
     if policy in ("theta", "eb_plus"):
         return {"k": pick(1, 3)}

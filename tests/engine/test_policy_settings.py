@@ -20,7 +20,7 @@ TICK = IterationTime.constant(0.01)
 NEEDS: dict[str, dict[str, Any]] = {"rad_general": {"levels": [(16, 8, 8, 1.0)]}}
 OTHER: dict[str, Any] = {
     "base": "sarathi", "order": "spf", "key": "total", "predictor": "noise", "theta": 7.0, "mean": "ewma",
-    "boundaries": [8], "thresholds": [3], "levels": [(32, 16, 16, 1.0)], "p0": 0.25,
+    "admission": "sequence", "boundaries": [8], "thresholds": [3], "levels": [(32, 16, 16, 1.0)], "p0": 0.25,
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ __all__ = ["app"]
 from cyclopts import App
 
 from tileq import __version__
-from tileq.cli import calibrate, catalog, compare, plan, profile, region, reproduce, simulate
+from tileq.cli import analyze, calibrate, catalog, compare, plan, profile, region, reproduce, simulate
 
 app = App(
     name="tileq",
@@ -21,6 +21,7 @@ app.command(plan.plan, help_epilogue=plan.EXAMPLE)
 app.command(region.region, help_epilogue=region.EXAMPLE)
 app.command(simulate.simulate, help_epilogue=simulate.EXAMPLE)
 app.command(compare.compare, help_epilogue=compare.EXAMPLE)
+app.command(analyze.analyze)
 app.command(calibrate.calibrate, help_epilogue=calibrate.EXAMPLE)
 app.command(profile.profile, help_epilogue=profile.EXAMPLE)
 app.command(reproduce.reproduce, help_epilogue=reproduce.EXAMPLE)

@@ -28,6 +28,10 @@ Launch = Annotated[float | None, o.option("Host seconds to add to kernels.", o.M
 MaxTokens = Annotated[int | None, o.option("Largest batch; the largest measured.", o.LIMITS, converter=o.whole)]
 Budget = Annotated[int | None, o.option("Its iteration's tokens; as it states.", o.ENGINE, converter=o.whole)]
 Seats = Annotated[int | None, o.option("Its sequences; as it states.", o.ENGINE, converter=o.whole)]
+Policy = Annotated[str | None, o.option("Its scheduler; vLLM's.", o.ENGINE)]
+Rate = Annotated[float | None, o.option("Requests/s, if its file lacks arrivals.", o.ENGINE, converter=o.number)]
+Concurrency = Annotated[int | None, o.option("Clients, if its file lacks arrivals.", o.ENGINE, converter=o.whole)]
+Characters = Annotated[float | None, o.option("Characters a token (BurstGPT).", o.MACHINE, converter=o.number)]
 KvTokens = Annotated[int | None, o.option("KV capacity; its own, or the GPU's.", o.ENGINE, converter=o.whole)]
 Replay = Annotated[Path | None, o.option("Measured run to compare with.", o.ENGINE)]
 Out = Annotated[Path | None, o.option("Calibration file to write (.json).", o.OUTPUT)]
@@ -44,10 +48,14 @@ def calibrate(
     gpu: Device = None,
     tp: o.Tp = 1,
     launch: Launch = None,
+    chars_per_token: Characters = None,
     replay: Replay = None,
+    policy: Policy = None,
     token_budget: Budget = None,
     max_num_seqs: Seats = None,
     kv_tokens: KvTokens = None,
+    rate: Rate = None,
+    concurrency: Concurrency = None,
     trace: o.Trace = None,
     workload: o.Workload = None,
     classes: o.Classes = None,
@@ -56,7 +64,7 @@ def calibrate(
     report: Report = None,
     json: o.Json = False,
 ) -> None:
-    """Fit an iteration time to measurements: tile, errors, lambda* with its band."""
+    """Fit an iteration time to step times or latencies: tile, errors, lambda*."""
     from tileq import calibrating
 
     answer = calibrating.calibrate(
@@ -67,10 +75,14 @@ def calibrate(
         gpu=gpu,
         tp=tp,
         launch=launch,
+        chars_per_token=chars_per_token,
         replay=replay,
+        policy=policy,
         token_budget=token_budget,
         max_num_seqs=max_num_seqs,
         kv_tokens=kv_tokens,
+        rate=rate,
+        concurrency=concurrency,
         trace=trace,
         workload=workload,
         classes=classes,

@@ -73,6 +73,19 @@ def whole(_: type, tokens: Sequence[Token]) -> int:
     return int(value)
 
 
+def numbers(name: str, text: str) -> tuple[float, ...]:
+    """Read finite numbers with commas between them."""
+    from tileq_theory.errors import InputError
+
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        values = ()
+    if not values or not all(math.isfinite(value) for value in values):
+        raise InputError(f"{name} is {text!r}; expected numbers with commas between them")
+    return values
+
+
 def option(help_: str, group: Group, **settings: Any) -> Parameter:
     """Return a parameter with its line of help, without a negative form."""
     return Parameter(help=help_, group=group, negative="", **settings)

@@ -7,7 +7,7 @@ __all__ = ["aging"]
 from dataclasses import replace
 
 from tileq_engine.policies.base import base_policy
-from tileq_engine.policies.common import both, order_named, predicting
+from tileq_engine.policies.common import both, order_named, predicting, predictor_params
 from tileq_engine.policy import Policy
 
 
@@ -34,7 +34,7 @@ def aging(
         under,
         name="aging",
         order=order_named("aging"),
-        params={"predictor": predictor, "base": base},
+        params={**predictor_params(predictor, sigma, quantile, seed), "base": base},
         scalars={**under.scalars, "dynamic": 1},
         prepare=both(under.prepare, predicting(predictor, sigma, quantile, seed)),
     )

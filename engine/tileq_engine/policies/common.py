@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["ORDERS", "both", "checked_common", "order_named", "predicting", "require_budget", "whole_numbers"]
+__all__ = [
+    "ORDERS",
+    "both",
+    "checked_common",
+    "order_named",
+    "predicting",
+    "predictor_params",
+    "require_budget",
+    "whole_numbers",
+]
 
 import functools
 from collections.abc import Mapping
@@ -52,6 +61,12 @@ def require_budget(policy: Policy, requests: Requests, time: IterationTime, conf
     return Prepared(requests)
 
 
+def predictor_params(predictor: str, sigma: float, quantile: float, seed: int) -> dict[str, Any]:
+    """Return the predictor's settings that matter, for tables and provenance."""
+    own = {"noise": {"sigma": sigma, "seed": seed}, "quantile": {"quantile": quantile}}
+    return {"predictor": predictor, **own.get(predictor, {})}
+
+
 def whole_numbers(name: str, values: Any) -> list[int] | None:
     """Return the whole numbers of 1 or more in `values` (one number stands for a list of one), or None for None."""
     if values is None:
@@ -82,7 +97,7 @@ def _predicted(
     time: IterationTime,
     config: EngineConfig,
 ) -> Prepared:
-    guess = predict(requests, predictor, sigma=sigma, quantile=quantile, seed=seed)
+    guess = predict(requests, predictor, sigma=sigma, quantile=quantile, seed=(seed, config.policy_seed))
     return Prepared(requests.with_(predicted_output_tokens=guess))
 
 

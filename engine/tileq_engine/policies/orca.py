@@ -16,7 +16,9 @@ def orca(*, chunks: bool = False, token_budget: int | None = None, max_num_seqs:
     order of admission. Prompts run whole; with `chunks=True` they are cut to what the budget leaves (the model of
     Dai et al., arXiv 2504.07347). It optimises TTFT and, being work-conserving, throughput under Dai's model. It
     fails on TBT: a burst of prompts stops the decodes, and with limited slots it may lock itself into prefills
-    (Dai et al., section 6). Whole prompts longer than the budget can never run and are rejected.
+    (Dai et al., section 6). Whole prompts longer than the budget can never run and are rejected. Memory is paged as
+    in vLLM: admission takes the prompt's blocks and a decode without a block preempts the last admitted, where Orca
+    itself set the longest output aside.
     """
     chunked = boolean("chunks", chunks)
     return Policy(

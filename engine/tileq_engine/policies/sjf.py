@@ -7,7 +7,7 @@ __all__ = ["sjf"]
 from dataclasses import replace
 
 from tileq_engine.policies.base import base_policy
-from tileq_engine.policies.common import both, order_named, predicting
+from tileq_engine.policies.common import both, order_named, predicting, predictor_params
 from tileq_engine.policy import Policy
 from tileq_theory.errors import InputError
 
@@ -38,6 +38,6 @@ def sjf(
         under,
         name="sjf",
         order=order_named("sjf" if key == "output" else "sjf_total"),
-        params={"key": key, "predictor": predictor, "base": base},
+        params={"key": key, **predictor_params(predictor, sigma, quantile, seed), "base": base},
         prepare=both(under.prepare, predicting(predictor, sigma, quantile, seed)),
     )

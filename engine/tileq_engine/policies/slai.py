@@ -17,6 +17,7 @@ from tileq_engine.requests import Requests
 from tileq_theory.errors import InputError, nonnegative, positive, positive_int
 from tileq_theory.iteration_time import IterationTime
 
+_LARGEST_THETA = 1000.0  # more would not fit the integer clock
 _ORDERS = ("fcfs", "spf", "paying_spf")
 
 
@@ -49,6 +50,10 @@ def slai(
     if mean not in ("cumulative", "ewma"):
         raise InputError(f"mean is {mean!r}; expected 'cumulative' or 'ewma'")
     low, high = (nonnegative("theta", theta),) * 2 if not isinstance(theta, str) else (5.0, 10.0)
+    if high > _LARGEST_THETA:
+        raise InputError(
+            f"theta is {theta!r}; expected at most {_LARGEST_THETA:g} mean batches (the paper has 5 and 10)"
+        )
     tiers = [
         round(positive(n, v) * PS_PER_S) for n, v in (("paying_tbt_s", paying_tbt_s), ("other_tbt_s", other_tbt_s))
     ]

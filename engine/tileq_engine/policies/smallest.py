@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["psjf", "srpt"]
 
-from tileq_engine.policies.common import checked_common, predicting
+from tileq_engine.policies.common import checked_common, predicting, predictor_params
 from tileq_engine.policy import Policy
 
 
@@ -58,7 +58,7 @@ def _policy(
         name=name,
         mixing="mix_smallest",
         eviction="evict_largest",
-        params={"predictor": predictor},
+        params=predictor_params(predictor, sigma, quantile, seed),
         scalars={"alloc": 1, "to_front": 1, "want": remaining},
         prepare=predicting(predictor, sigma, quantile, seed),
         **checked_common(token_budget, max_num_seqs),

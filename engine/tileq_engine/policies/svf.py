@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["svf"]
 
-from tileq_engine.policies.common import checked_common, predicting
+from tileq_engine.policies.common import checked_common, predicting, predictor_params
 from tileq_engine.policy import Policy
 
 
@@ -28,7 +28,7 @@ def svf(
     return Policy(
         name="svf",
         order="order_volume",
-        params={"predictor": predictor},
+        params=predictor_params(predictor, sigma, quantile, seed),
         scalars={"alloc": 2, "to_front": 1},
         prepare=predicting(predictor, sigma, quantile, seed),
         **checked_common(token_budget, max_num_seqs),

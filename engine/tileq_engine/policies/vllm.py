@@ -6,7 +6,9 @@ __all__ = ["vllm_v0", "vllm_v1"]
 
 from tileq_engine.policies.common import checked_common, order_named, require_budget
 from tileq_engine.policy import Policy
-from tileq_theory.errors import boolean
+from tileq_theory.errors import InputError, boolean, near_matches
+
+_GATES = {"chunk": "admit_chunk", "sequence": "admit_sequence"}
 
 
 def vllm_v0(
@@ -37,24 +39,34 @@ def vllm_v0(
     )
 
 
-def vllm_v1(*, order: str = "fcfs", token_budget: int | None = None, max_num_seqs: int | None = None) -> Policy:
+def vllm_v1(
+    *,
+    order: str = "fcfs",
+    admission: str = "chunk",
+    token_budget: int | None = None,
+    max_num_seqs: int | None = None,
+) -> Policy:
     """vLLM's present scheduler: residents first, in order, then waiting requests, up to the budget (vLLM v1).
 
     Decodes and ongoing chunks are served in order of admission, then waiting requests are admitted; blocks are
-    taken chunk by chunk. `order="fcfs"`: a resident without a free block preempts the one admitted last, which goes
-    to the front of the queue; `order="priority"`: waiting requests stand by (priority value, arrival), and the
-    largest of them is preempted. Preemption is by recompute, and only when a block is needed. It optimises
-    utilisation with bounded batches. It fails under tight memory, where admissions without a reserve end in
-    preemption storms, and for low priorities, which may starve.
+    taken chunk by chunk. `admission="chunk"`: a request enters when its first chunk's blocks are free; "sequence":
+    when those of its whole prompt and of what it has generated are, though none is set aside (vLLM 0.19 and later, by
+    default there: `scheduler_reserve_full_isl`). `order="fcfs"`: a resident without a free block preempts the one
+    admitted last, which goes to the front of the queue; `order="priority"`: waiting requests stand by (priority
+    value, arrival), and the largest of them is preempted. Preemption is by recompute, and only when a block is
+    needed. It optimises utilisation with bounded batches. It fails under tight memory, where admissions without a
+    reserve end in preemption storms, and for low priorities, which may starve.
     """
     priority = order == "priority"
+    if admission not in _GATES:
+        raise InputError(f"admission {admission!r} is unknown; {near_matches('admissions', str(admission), _GATES)}")
     return Policy(
         name="vllm_v1",
         order=order_named(order),
         mixing="mix_in_order",
-        admission="admit_chunk",
+        admission=_GATES[admission],
         eviction="evict_lowest_priority" if priority else "evict_last",
-        params={"order": order},
+        params={"order": order, "admission": admission},
         scalars={"alloc": 0, "to_front": int(not priority), "dynamic": int(order == "aging")},
         prepare=require_budget,
         **checked_common(token_budget, max_num_seqs),

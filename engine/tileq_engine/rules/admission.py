@@ -6,7 +6,7 @@ mixing rule. Every gate lets a request into an empty system, whatever the waterm
 
 from __future__ import annotations
 
-__all__ = ["admit_always", "admit_chunk", "admit_watermark"]
+__all__ = ["admit_always", "admit_chunk", "admit_sequence", "admit_watermark"]
 
 from typing import Any
 
@@ -32,6 +32,17 @@ def admit_chunk(R: Records, B: Records, S: Records, P: Any, i: int) -> Any:
     tokens = r.prompt + r.gen - r.replay
     if tokens > s.room:
         tokens = s.room
+    return 1 if blocks_for(tokens, s.block) <= s.free else 0
+
+
+def admit_sequence(R: Records, B: Records, S: Records, P: Any, i: int) -> Any:
+    """Admit when the blocks of all that is known of the request are free, its prompt and what it has generated.
+
+    vLLM v1 since 0.19. Blocks are still taken chunk by chunk: two long prompts may enter on the same free blocks.
+    """
+    s = S[0]
+    r = R[i]
+    tokens = r.cached + 1 if r.cached > 0 else r.prompt + r.gen - r.replay
     return 1 if blocks_for(tokens, s.block) <= s.free else 0
 
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from tileq_profiling.calibration.records import RegimeError, RegionError, TileVerdict
+from tileq_profiling.calibration.records import Fitted, RegimeError, RegionError, TileVerdict
 from tileq_profiling.profile.conditions import Conditions
-from tileq_profiling.profile.table import Scope
 from tileq_theory.iteration_time import IterationTime
 
 if TYPE_CHECKING:
@@ -42,7 +41,8 @@ class Calibration:
     draws
         The bootstrap's coefficient vectors, in the order of `IterationTime`'s times (c, w, a, beta, e, k, s).
     points, scope, conditions
-        Rows fitted, what they measured, and under which conditions.
+        Values fitted, what they measured (whole iterations, layer operators, end-to-end latencies), and under which
+        conditions.
     warnings
         What is missing or doubtful, one sentence each.
     """
@@ -54,7 +54,7 @@ class Calibration:
     intervals: Mapping[str, tuple[float, float]]
     draws: Float[np.ndarray, "draw 7"]
     points: int
-    scope: Scope = "iteration"
+    scope: Fitted = "iteration"
     conditions: Conditions = field(default=Conditions())
     warnings: tuple[str, ...] = ()
 

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tileq_profiling.calibration.calibration import Calibration
-from tileq_profiling.calibration.records import RegimeError, RegionError, TileVerdict
+from tileq_profiling.calibration.records import Fitted, RegimeError, RegionError, TileVerdict
 from tileq_profiling.edge import first_error
 from tileq_profiling.profile.file import ConditionsRecord
 from tileq_theory.errors import InputError
@@ -122,7 +122,7 @@ class CalibrationRecord(_Record):
     intervals: dict[str, tuple[float, float]] = {}
     draws: list[list[float]] = []
     points: int
-    scope: Literal["iteration", "layer operators"] = "iteration"
+    scope: Fitted = "iteration"
     conditions: ConditionsRecord = ConditionsRecord()
     warnings: list[str] = []
 

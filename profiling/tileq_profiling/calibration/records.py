@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["RegimeError", "RegionError", "TileVerdict"]
+__all__ = ["Fitted", "RegimeError", "RegionError", "TileVerdict"]
 
 from dataclasses import asdict, dataclass
 from typing import Literal
+
+Fitted = Literal["iteration", "layer operators", "latencies"]
 
 
 @dataclass(frozen=True, slots=True)

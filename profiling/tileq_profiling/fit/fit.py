@@ -5,8 +5,7 @@ r"""The fit, end to end.
    weighs more because it is small; the knee M is 1.345 robust standard deviations of the best tile's residuals.
 3. Tile: by held-out error (`tile_choice`).
 4. Coefficients: what the data do not ask for is dropped (`prune`), the rest is the global minimum of the Huber loss
-over all
-   splits between floor and line (`program`).
+   over all splits between floor and line (`program`).
 5. Judgement: cross-validated errors by regime, an error band that holds, regions left out, bootstrap intervals.
 """
 
@@ -24,6 +23,7 @@ from tileq_profiling.calibration.calibration import Calibration
 from tileq_profiling.calibration.records import TileVerdict
 from tileq_profiling.fit.bands import error_band_of
 from tileq_profiling.fit.identify import identified, told_as_warnings, what_is_missing
+from tileq_profiling.fit.kv_price import prices_differ
 from tileq_profiling.fit.model import held_out_predictions, iteration_time
 from tileq_profiling.fit.program import Exact, fit_exactly
 from tileq_profiling.fit.prune import pruned
@@ -109,7 +109,10 @@ def fit(
         problem.rows, tile, _around(splits_of(problem.rows), exact.split_tokens), kept, problem.knee, bootstrap, seed
     )
     time, told = _filled(time, fill_from, problem.untold)
-    warnings = (*questions, *thinned, *told, *what_is_missing(profile, exact.split_tokens))
+    missing = what_is_missing(profile, exact.split_tokens)
+    # weights are given where the fit is made for some batches already
+    apart = prices_differ(profile, time) if given is None else ()
+    warnings = (*questions, *thinned, *told, *missing, *apart)
     return Calibration(
         time=time,
         tile=verdict,

@@ -22,10 +22,14 @@ class Fact:
     value: Callable[[float], float]
 
 
-def measure_facts(torch: Any, device: Any, dtype: Any) -> Iterator[Fact]:
-    """Yield the calls whose times give bandwidth (bytes/s), matmul peak (FLOP/s) and launch constant (s a kernel)."""
+def measure_facts(torch: Any, device: Any, dtype: Any, free: float) -> Iterator[Fact]:
+    """Yield the calls whose times give bandwidth (bytes/s), matmul peak (FLOP/s) and launch constant (s a kernel).
+
+    Two arrays are copied, of at most an eighth each of the `free` bytes.
+    """
     cuda = device.type == "cuda"
-    size = (1 << 30 if cuda else 1 << 26) // torch.empty(0, dtype=dtype).element_size()
+    most = max(1 << 20, int(min(1 << 30 if cuda else 1 << 26, free / 8)))
+    size = most // torch.empty(0, dtype=dtype).element_size()
     source = torch.ones(size, device=device, dtype=dtype)
     target = torch.empty_like(source)
     moved = 2.0 * size * source.element_size()

@@ -16,7 +16,14 @@ from tileq_profiling.measure.blocks import BlockStack
 from tileq_profiling.measure.journal import Journal
 from tileq_profiling.measure.session import build_session
 from tileq_profiling.measure.space import Space, free_bytes, pick_layers
-from tileq_profiling.measure.torch_module import DTYPES, device_facts, import_torch, pick_device
+from tileq_profiling.measure.torch_module import (
+    DTYPES,
+    check_dtype,
+    device_facts,
+    import_torch,
+    memory_told,
+    pick_device,
+)
 from tileq_profiling.measure.work import Work
 from tileq_profiling.profile import Profile, save_profile
 from tileq_theory.errors import InputError, positive, positive_int
@@ -96,8 +103,7 @@ def measure(
     place = pick_device(torch, device)
     shape = SMALL_MODEL if model is None else model if isinstance(model, Model) else load_model(model)
     format_ = dtype or ("bf16" if place.type == "cuda" else "fp32")
-    if format_ not in DTYPES:
-        raise InputError(f"dtype {format_!r} cannot be measured; expected one of {', '.join(DTYPES)}")
+    check_dtype(torch, place, format_)
     if out is not None and Path(out).suffix not in (".csv", ".parquet"):
         raise InputError(f"{out}: expected a name ending in .csv or .parquet")
     held = pick_layers(shape, format_, free_bytes(torch, place), layers)
@@ -121,7 +127,7 @@ def measure(
     with tempfile.TemporaryDirectory() as folder, _threads(torch, place, threads), torch.inference_mode():
         path = Path(str(out) + ".points.jsonl") if out is not None else Path(folder) / "points.jsonl"
         journal = Journal(path, header, resume=resume)
-        with Bar(budget_s, progress) as bar:
+        with memory_told(torch, shape.name), Bar(budget_s, progress) as bar:
             stack = BlockStack(torch, shape, place, getattr(torch, DTYPES[format_]), space.kv_tokens, held, seed)
             work = Work(
                 torch,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["DTYPES", "device_facts", "import_torch", "pick_device"]
+__all__ = ["DTYPES", "check_dtype", "device_facts", "import_torch", "memory_told", "pick_device"]
 
 import importlib
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tileq_theory.errors import InputError
@@ -40,6 +42,29 @@ def pick_device(torch: Any, name: str) -> Any:
     return torch.device(name)
 
 
+def check_dtype(torch: Any, device: Any, dtype: str) -> None:
+    """Raise `InputError` for arithmetic that is not measured, or that the device only emulates."""
+    if dtype not in DTYPES:
+        raise InputError(f"dtype {dtype!r} cannot be measured; expected one of {', '.join(DTYPES)}")
+    if device.type == "cuda" and dtype == "bf16":
+        with torch.cuda.device(device):
+            if not torch.cuda.is_bf16_supported(including_emulation=False):
+                name = torch.cuda.get_device_name(device)
+                raise InputError(f"{name} has no bf16 arithmetic, only an emulation of it; give dtype='fp16'")
+
+
+@contextmanager
+def memory_told(torch: Any, what: str) -> Iterator[None]:
+    """Turn a device that runs out of memory into an `InputError` that says what to make smaller."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise InputError(
+            f"the device ran out of memory while {what} was measured; free it, or give fewer layers, a smaller "
+            "most_tokens or longest_context; what was measured so far is kept"
+        ) from None
+
+
 def device_facts(torch: Any, device: Any) -> dict[str, Any]:
     """Return name, clocks in MHz and library versions of the device: what a reader needs to compare measurements."""
     libraries = {"torch": str(torch.__version__), "python": platform.python_version()}
@@ -48,7 +73,7 @@ def device_facts(torch: Any, device: Any) -> dict[str, Any]:
         return {
             "device": torch.cuda.get_device_name(device),
             "libraries": libraries,
-            "clocks": _cuda_clocks(device.index or 0),
+            "clocks": _cuda_clocks(_smi_id(torch, device)),
         }
     return {"device": _cpu_name(), "libraries": libraries, "clocks": _cpu_clocks()}
 
@@ -73,7 +98,13 @@ def _cpuinfo() -> list[tuple[str, str]]:
         return []
 
 
-def _cuda_clocks(index: int) -> dict[str, float]:
+def _smi_id(torch: Any, device: Any) -> str:
+    """Return the device's UUID: nvidia-smi counts every GPU, torch only those that CUDA_VISIBLE_DEVICES leaves."""
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    return f"GPU-{uuid}" if uuid is not None else str(device.index or 0)
+
+
+def _cuda_clocks(index: str) -> dict[str, float]:
     query = "clocks.sm,clocks.mem,clocks.max.sm"
     command = ["nvidia-smi", f"--id={index}", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
     try:

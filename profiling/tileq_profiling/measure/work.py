@@ -15,7 +15,7 @@ from tileq_profiling.measure.journal import Journal
 from tileq_profiling.measure.kernels import gemm_sizes, measure_facts, staircase_call
 from tileq_profiling.measure.plan import Planner, coarse
 from tileq_profiling.measure.session import whole_model_s
-from tileq_profiling.measure.space import Space
+from tileq_profiling.measure.space import Space, free_bytes
 
 _FACTS_SHARE = 0.1  # of the budget
 _STAIRCASE_SHARE = 0.15
@@ -50,7 +50,7 @@ class Work:
         """Bandwidth, matmul peak and launch constant, those not in the journal yet."""
         until = min(self.deadline, time.monotonic() + _FACTS_SHARE * (self.deadline - self.begun))
         done = {record["name"] for record in self.journal.of("fact")}
-        for fact in measure_facts(self.torch, self.device, self.dtype):
+        for fact in measure_facts(self.torch, self.device, self.dtype, free_bytes(self.torch, self.device)):
             if fact.name in done:
                 continue
             timing = self._time(fact.call, until)

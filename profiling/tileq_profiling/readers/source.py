@@ -113,7 +113,7 @@ class Source:
 
     @cached_property
     def is_json(self) -> bool:
-        """Whether the text opens a JSON object or array; a log line like `[2025-07-18 15:32:52 TP0]` does not."""
+        """Whether the text opens a JSON object or array (a log line that opens with a time in brackets does not)."""
         return _JSON_START.match(self.head.lstrip()) is not None
 
     @cached_property

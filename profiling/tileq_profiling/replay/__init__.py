@@ -8,13 +8,12 @@
 from tileq_profiling.replay.comparison import Comparison, Path, Quantity
 from tileq_profiling.replay.focus import focused_fit
 from tileq_profiling.replay.replay import replay
-from tileq_profiling.replay.settings import admit_known_sequence, settings_of, vllm_policy
+from tileq_profiling.replay.settings import settings_of, vllm_policy
 
 __all__ = [
     "Comparison",
     "Path",
     "Quantity",
-    "admit_known_sequence",
     "focused_fit",
     "replay",
     "settings_of",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["admit_known_sequence", "settings_of", "vllm_policy"]
+__all__ = ["settings_of", "vllm_policy"]
 
 import re
 from typing import Any
 
-from tileq_engine.batch import blocks_for
 from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy
-from tileq_engine.records import Records
 from tileq_engine.registry import policy
 from tileq_profiling.steps.run import MeasuredRun
 from tileq_theory.errors import InputError, positive_int
@@ -53,17 +51,4 @@ def vllm_policy(run: MeasuredRun) -> Policy:
     """Return vLLM's scheduler of the run's version: since 0.19 a request waits until all that it holds so far fits."""
     version = run.conditions.libraries.get("vllm", "")
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-    chosen = policy("vllm_v1")
-    return chosen.with_rule(admission=admit_known_sequence) if numbers >= _RESERVES_SINCE else chosen
-
-
-def admit_known_sequence(R: Records, B: Records, S: Records, P: Any, i: int) -> Any:
-    """Admit when the blocks of the whole known sequence are free (prompt, and what a preempted request generated).
-
-    Blocks are still taken chunk by chunk, so that two long prompts may be let in on the same free blocks.
-    """
-    s = S[0]
-    r = R[i]
-    # a count of 0 means none of its KV is there: everything known is prefilled (again)
-    tokens = r.cached + 1 if r.cached > 0 else r.prompt + r.gen - r.replay
-    return 1 if blocks_for(tokens, s.block) <= s.free else 0
+    return policy("vllm_v1", admission="sequence" if numbers >= _RESERVES_SINCE else "chunk")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["predicted_against_measured", "residuals_by_regime", "staircase_plot"]
+__all__ = ["latencies_plot", "predicted_against_measured", "residuals_by_regime", "staircase_plot"]
 
 import io
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ import numpy as np
 
 from tileq_profiling.calibration.calibration import Calibration
 from tileq_profiling.fit.residuals import longest_part
+from tileq_profiling.inverse.result import InverseFit
 from tileq_profiling.profile.table import Profile
 
 if TYPE_CHECKING:
@@ -82,6 +83,32 @@ def staircase_plot(calibration: Calibration, profile: Profile) -> str:
         axes.plot(n, 1e3 * np.asarray(t.tau_s(n)), color="black", lw=1.0, label="model")
         axes.set(xscale="log", yscale="log", xlabel="tokens in the batch", ylabel="ms without attention and sequences")
         axes.set_ylim(bottom=max(1e3 * float(t.tau_s(1)) / 3, 1e-6))
+        axes.legend(frameon=False, fontsize=8)
+
+    return _svg(draw)
+
+
+def latencies_plot(fit: InverseFit) -> str:
+    """Return the scatter of predicted against measured latencies, as SVG."""
+    colours = {"ttft_s": "#0072b2", "tpot_s": "#d55e00", "e2e_s": "#009e73", "itl_s": "#cc79a7"}
+    shown = [f for f in fit.figures if f.name in colours]
+
+    def draw(axes: Axes) -> None:
+        if not shown:
+            axes.set_axis_off()
+            return
+        values = np.concatenate([np.concatenate([f.measured, f.predicted]) for f in shown])
+        ends = np.array([values.min(), values.max()])
+        axes.plot(ends, ends, color="0.4", lw=0.8)
+        told = set()
+        for f in shown:
+            style = {"s": 9, "alpha": 0.5, "linewidths": 0} if f.each else {"s": 30, "marker": "s"}
+            words = f.name.removesuffix("_s").upper()
+            axes.scatter(
+                f.predicted, f.measured, color=colours[f.name], label=None if words in told else words, **style
+            )
+            told.add(words)
+        axes.set(xscale="log", yscale="log", xlabel="predicted, s", ylabel="measured, s")
         axes.legend(frameon=False, fontsize=8)
 
     return _svg(draw)

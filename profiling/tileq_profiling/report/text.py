@@ -26,7 +26,7 @@ def text_report(calibration: Calibration, rate: RateBand | None = None) -> str:
     """Return the report: conditions, tile, coefficients, held-out errors, extrapolation, lambda*, warnings."""
     c = calibration.conditions
     what = ", ".join(x for x in (c.model, c.device, c.dtype, f"tp {c.tp}") if x)
-    lines = [f"Calibration of {what}", f"{calibration.points} measured times ({calibration.scope})"]
+    lines = [f"Calibration of {what}", _measured(calibration)]
     lines += ["", *_tile(calibration), "", *_coefficients(calibration), "", *_errors(calibration)]
     if calibration.regions:
         lines += [
@@ -42,12 +42,18 @@ def text_report(calibration: Calibration, rate: RateBand | None = None) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
+def _measured(calibration: Calibration) -> str:
+    if calibration.scope == "latencies":
+        return f"{calibration.points} measured latencies, no step times: fitted through the simulator"
+    return f"{calibration.points} measured times ({calibration.scope})"
+
+
 def _tile(calibration: Calibration) -> list[str]:
     v = calibration.tile
     head = {"tile": f"Tile: {v.tile_tokens} tokens", "none": "Tile: none visible", "undecided": "Tile: undecided"}[
         v.answer
     ]
-    if v.answer == "tile":
+    if v.answer == "tile" and v.confidence:
         head += f" (visible: {v.confidence:.1%}; this one rather than another: {v.tile_confidence:.0%})"
     lines = [head, *textwrap.wrap(v.reason, _WIDTH, initial_indent="  ", subsequent_indent="  ")]
     if v.answer == "tile" and v.rivals:
@@ -70,7 +76,9 @@ def _coefficients(calibration: Calibration) -> list[str]:
 def _errors(calibration: Calibration) -> list[str]:
     band = calibration.time.error_band
     lines = [
-        "Errors on batches the fit did not see (predicted / measured - 1)",
+        "Errors on latencies the fit did not see (predicted / measured - 1)"
+        if calibration.scope == "latencies"
+        else "Errors on batches the fit did not see (predicted / measured - 1)",
         f"  {'regime':<32}{'points':>8}{'median':>9}{'p90':>9}{'bias':>9}{'inside':>9}",
     ]
     for e in calibration.held_out:

@@ -47,12 +47,13 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunReader:
-    """One format of a measured run."""
+    """One format of a measured run; `count` tells how many a file holds, where it may hold several."""
 
     name: str
     summary: str
     sniff: Callable[[Place], float]
     read: Callable[[Place, RunOptions], "MeasuredRun"]
+    count: Callable[[Place], int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

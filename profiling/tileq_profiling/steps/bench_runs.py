@@ -42,6 +42,7 @@ _PLAIN = {
     "max_concurrency": "max_concurrency",
     "max_num_seqs": "max_num_seqs",
     "max_num_batched_tokens": "max_num_batched_tokens",
+    "burstiness": "burstiness",
 }
 
 
@@ -144,6 +145,10 @@ def _check(totals: dict[str, float]) -> list[str]:
     return []
 
 
+def _count(place: Place) -> int:
+    return sum(1 for _ in objects(place.text()))
+
+
 def _is_run(place: Place) -> bool:
     return place.source is not None and place.source.is_json and is_bench(place.source.first)
 
@@ -154,11 +159,13 @@ READERS = (
         "vllm bench serve or sweep (JSON; totals, and requests with --save-detailed; run= chooses)",
         lambda place: 5.0 if _is_run(place) and "tokenizer_id" in place.text().first else 0.0,
         _read,
+        _count,
     ),
     RunReader(
         "sglang-bench",
         "SGLang bench_serving (JSON lines; totals, and requests with --output-details; run= chooses)",
         lambda place: 4.0 if _is_run(place) and "tokenizer_id" not in place.text().first else 0.0,
         _read,
+        _count,
     ),
 )

@@ -33,6 +33,7 @@ _GUIDELLM = {
     "inter_token_latency_ms": ("itl_s", 1e-3),
     "output_tokens_per_second": ("output_tokens_per_s", 1.0),
 }
+_EVEN = 1e6  # burstiness of equal gaps
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
 
 
@@ -118,11 +119,41 @@ def _guidellm_totals(source: Source, benchmark: dict[str, Any]) -> dict[str, flo
                 found[f"{part}_{name}"] = number(told[part], f"{source.name}, metric {key}.{part}") * unit
         for part, value in (told.get("percentiles") or {}).items():
             if value is not None:
-                found[f"{part}_{name}"] = number(value, f"{source.name}, metric {key}.{part}") * unit
+                found[f"{_percentile(part)}_{name}"] = number(value, f"{source.name}, metric {key}.{part}") * unit
     duration = benchmark.get("duration")
     if duration is not None:
         found["duration_s"] = number(duration, f"{source.name}, field duration")
+    return found | _guidellm_load(source, benchmark)
+
+
+def _percentile(name: str) -> str:
+    """Return GuideLLM's p001, p05, p999 as p0.1, p5, p99.9."""
+    digits = name.removeprefix("p")
+    if not digits.isdigit() or digits == "100":
+        return name
+    return f"p{float(digits[:2] + '.' + (digits[2:] or '0')):g}"
+
+
+def _guidellm_load(source: Source, benchmark: dict[str, Any]) -> dict[str, float]:
+    """Return what was asked for: requests, tokens, and how they came."""
+    metrics, strategy, found = benchmark.get("metrics"), _nested(benchmark, "config", "strategy") or {}, {}
+    for key, name in (("prompt_token_count", "prompt_tokens"), ("output_token_count", "output_tokens")):
+        told = _nested(metrics, key, "successful")
+        if isinstance(told, dict) and told.get("count") and told.get("total_sum"):
+            found["completed"] = number(told["count"], f"{source.name}, metric {key}.count")
+            found[name] = number(told["total_sum"], f"{source.name}, metric {key}.total_sum")
+    kind, rate, streams = (strategy.get(key) for key in ("type_", "rate", "streams"))
+    if kind in ("constant", "poisson") and rate is not None:
+        found["request_rate_per_s"] = number(rate, f"{source.name}, field strategy.rate")
+        found["burstiness"] = _EVEN if kind == "constant" else 1.0
+    elif kind == "synchronous" or (kind == "concurrent" and streams is not None):
+        found["max_concurrency"] = 1.0 if kind == "synchronous" else number(streams, f"{source.name}, field streams")
     return found
+
+
+def _count_guidellm(place: Place) -> int:
+    source = place.text()
+    return len(as_list(source, source.first.get("benchmarks"), "field benchmarks"))
 
 
 def _sniff_guidellm(place: Place) -> float:
@@ -205,7 +236,11 @@ def _sniff_aiperf(place: Place) -> float:
 
 READERS = (
     RunReader(
-        "guidellm", "GuideLLM report (JSON; requests where kept, totals; run= chooses)", _sniff_guidellm, _read_guidellm
+        "guidellm",
+        "GuideLLM report (JSON; requests where kept, totals; run= chooses)",
+        _sniff_guidellm,
+        _read_guidellm,
+        _count_guidellm,
     ),
     RunReader(
         "aiperf",

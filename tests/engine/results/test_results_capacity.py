@@ -44,6 +44,22 @@ def test_capacity_under_a_mean_sojourn_of_mm1(queue: Callable[[float, Streams], 
     assert all(high <= low * 1.01 for low, high in answer.brackets)
 
 
+def test_the_interval_holds_what_the_brackets_leave_open() -> None:
+    """A capacity that all replications share, and a coarse search: the brackets hold it, so the interval must."""
+    for capacity in (0.9, 1.03, 1.37):
+        answer = capacity_search(
+            rate_only,
+            Stated(lambda rate, c=capacity: 1.0 if rate > c else -1.0),
+            replications=4,
+            backend="serial",
+            tolerance=0.1,
+        )
+        assert answer.interval.contains(capacity) and answer.interval.settled
+        assert answer.rate_per_s == answer.interval.estimate <= capacity
+    endless = capacity_search(rate_only, Stated(lambda rate: -1.0), replications=2, backend="serial", most_runs=5)
+    assert math.isinf(endless.interval.high) and not endless.interval.settled
+
+
 def test_capacity_under_a_quantile_of_mm1(queue: Callable[[float, Streams], Run]) -> None:
     # P(T > t) = exp(-(1 - rate) t): p90 <= 8  ->  rate = 1 - ln(10)/8
     answer = capacity_search(

@@ -17,10 +17,10 @@ from scipy import stats
 from tileq_engine.intervals import (
     Interval,
     batch_means_interval,
+    batch_quantile_interval,
     bonferroni,
     paired_interval,
     quantile_interval,
-    sectioned_quantile_interval,
     sidak,
     student_interval,
 )
@@ -107,17 +107,39 @@ def test_order_statistic_ranks_are_the_tightest_that_hold(count: int, p: float, 
     assert high == 1.0 or 1 - law.cdf((count if high == math.inf else high - 1) - 1) > tail - 1e-9
 
 
-@pytest.mark.parametrize(("p", "count"), [(0.5, 4000), (0.99, 20_000)])
-def test_sectioning_covers_a_quantile_of_mm1(p: float, count: int) -> None:
-    rng, runs, load = np.random.default_rng(15), 200, 0.5
+@pytest.mark.parametrize(
+    ("load", "p", "count", "claimed"),
+    [
+        (0.5, 0.5, 4000, 0.92),
+        (0.5, 0.99, 4000, 0.90),
+        (0.8, 0.9, 20_000, 0.92),
+        (0.8, 0.99, 20_000, 0.90),
+        (0.9, 0.99, 20_000, 0.84),
+        (0.9, 0.9, 100_000, 0.92),
+    ],
+)
+def test_inverted_batch_means_cover_a_quantile_of_mm1(load: float, p: float, count: int, claimed: float) -> None:
+    rng, runs = np.random.default_rng(15), 200
     true = -math.log(1 - p) / (1 - load)
-    hits = sum(sectioned_quantile_interval(mm1_sojourns(load, count, rng), p).contains(true) for _ in range(runs))
-    assert_coverage(hits, runs, 0.90)
+    hits = sum(batch_quantile_interval(mm1_sojourns(load, count, rng), p).contains(true) for _ in range(runs))
+    assert_coverage(hits, runs, claimed)
 
 
-def test_sectioning_of_too_few_values_is_open() -> None:
-    interval = sectioned_quantile_interval(np.arange(200.0), 0.99)
-    assert not interval.settled and interval.high == math.inf and interval.estimate == 197.0
+def test_a_quantile_that_rests_on_few_busy_periods_is_said_to() -> None:
+    """Load .9, 20 000 customers are worth some 50 independent ones, and half of one lies beyond the 99th percentile."""
+    rng = np.random.default_rng(19)
+    runs = [batch_quantile_interval(mm1_sojourns(0.9, 20_000, rng), 0.99) for _ in range(40)]
+    assert not any(i.settled for i in runs) and sum(math.isinf(i.high) for i in runs) > 20
+    long = [batch_quantile_interval(mm1_sojourns(0.5, 40_000, rng), 0.9) for _ in range(40)]
+    assert sum(i.settled for i in long) > 30 and all(math.isfinite(i.half_width) for i in long)
+
+
+def test_the_interval_of_a_quantile_of_too_few_values_is_open() -> None:
+    interval = batch_quantile_interval(np.arange(30.0), 0.99)
+    assert not interval.settled and interval.high == math.inf and interval.estimate == 29.0
+    assert batch_quantile_interval(np.zeros(0), 0.5).count == 0
+    same = batch_quantile_interval(np.full(1000, 3.0), 0.5)
+    assert (same.low, same.estimate, same.high) == (3.0, 3.0, 3.0)
 
 
 def test_common_random_numbers_tighten_a_difference() -> None:

@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tileq_engine.config import EngineConfig
+from tileq_engine.experiment import _verdict_of
+from tileq_engine.registry import policy
+from tileq_engine.requests import Requests
+from tileq_engine.run import Run
+from tileq_engine.simulator import simulate
 from tileq_engine.verdict import GRID_POINTS, StabilityVerdict, pooled_verdict, slope_interval, stability_verdict
 from tileq_theory.errors import InputError
+from tileq_theory.iteration_time import IterationTime
 
 FALSE_ALARM = 1e-4
 RUNS = 120
@@ -95,6 +102,49 @@ def test_a_backlog_bound_that_was_hit_is_unstable_even_without_a_path() -> None:
     assert stability_verdict(noisy, 1.0, arriving_work_per_s=1.0, arrivals=500).verdict == "undecided"
     assert stability_verdict(noisy, 1.0, **facts).verdict == "unstable"
     assert stability_verdict(np.zeros(65), 1.0, **facts).verdict == "undecided"
+
+
+def test_a_run_that_only_fills_is_not_called_unstable() -> None:
+    """Requests stay for 20 s in a server of any number of places: 30 s of it show a ramp, 300 s a level."""
+    facts = {"arriving_work_per_s": 100.0, "arrivals": 3000}
+    moments = np.linspace(15.0, 30.0, GRID_POINTS)
+    ramp = 100 * 20 * (1 - np.exp(-moments / 20.0)) + np.random.default_rng(6).normal(0, 5, GRID_POINTS)
+    assert stability_verdict(ramp, 15 / 64, **facts).verdict == "unstable"
+    waiting = stability_verdict(ramp, 15 / 64, **facts, stay_s=20.0)
+    assert waiting.verdict == "undecided" and "this is how it fills" in waiting.reason
+    assert stability_verdict(ramp, 15 / 64, **facts, stay_s=20.0, stopped_by_backlog=True).verdict == "unstable"
+    assert stability_verdict(ramp, 15 / 64, **facts, stay_s=2.9).verdict == "unstable"
+    # ten of them together are not surer of it, neither here nor when they come from a folder
+    assert pooled_verdict([waiting] * 10).verdict == "undecided"
+    stored = {"stability": waiting.to_dict(), "warnings": [], "measurement": {}, "provenance": {}}
+    assert _verdict_of(stored) == waiting
+
+
+@pytest.mark.parametrize(("load", "wrong", "share"), [(0.9, "unstable", 0.02), (1.2, "stable", 0.02)])
+@pytest.mark.parametrize("count", [500, 2000])
+def test_short_runs_of_a_batching_engine(load: float, wrong: str, share: float, count: int) -> None:
+    """Dai's constants, mixed batches, geometric lengths: 100 runs that last about 2 and 8 stays (5 for a verdict)."""
+    cost = IterationTime.dai(launch_s=0.01128, tile_s=0.03547, tile_tokens=128)
+    rng, verdicts = np.random.default_rng(count), []
+    for _ in range(100):
+        asked = Requests.from_arrays(
+            arrival_s=np.cumsum(rng.exponential(200 / (load * 512 / 0.15316), count)),
+            prompt_tokens=rng.geometric(0.01, count),
+            output_tokens=rng.geometric(0.01, count),
+        )
+        config = EngineConfig(max_num_seqs=100_000, convention="paper", stop_time_s=float(asked.arrival_ps[-1]) * 1e-12)
+        verdicts.append(Run.of(simulate(asked, policy("sarathi"), cost, config)).verdict().verdict)
+    assert stats.binom.sf(verdicts.count(wrong) - 1, 100, share) > FALSE_ALARM
+    if (load, count) == (1.2, 2000):
+        assert stats.binom.cdf(verdicts.count("unstable"), 100, 0.7) > FALSE_ALARM
+
+
+def test_a_policy_that_serves_nobody_is_unstable_however_short() -> None:
+    """Whole prompts beyond the budget that wait for ever: nobody stays in service, so nothing tells of a fill."""
+    asked = Requests.from_arrays(arrival_s=np.arange(400) * 0.4675, prompt_tokens=290, output_tokens=990)
+    config = EngineConfig(token_budget=128, max_num_seqs=100, oversize="wait", stop_time_s=187.0)
+    run = simulate(asked, policy("static"), IterationTime.constant(0.04675), config)
+    assert Run.of(run).verdict().verdict == "unstable"
 
 
 def test_pooling_replications_decides_what_single_ones_cannot() -> None:

@@ -20,6 +20,7 @@ from tileq_profiling.measure.kernels import gemm_sizes
 from tileq_profiling.measure.measuring import SMALL_MODEL
 from tileq_profiling.measure.plan import Planner, coarse
 from tileq_profiling.measure.space import Space, pick_layers
+from tileq_profiling.measure.torch_module import check_dtype, memory_told
 from tileq_theory.errors import InputError
 
 HEADER = {
@@ -279,3 +280,37 @@ def test_the_journal_is_one_json_object_a_line(tmp_path):
     journal.add(point(chunk=16))
     lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     assert lines[0]["schema_version"] == 1 and lines[1]["chunk"] == 16
+
+
+def test_arithmetic_that_is_only_emulated_is_refused():
+    """A GPU without bf16 would be timed on an emulation of it; the answer names the format to ask for."""
+    from contextlib import nullcontext
+
+    def torch_of(native):
+        cuda = types.SimpleNamespace(
+            device=lambda device: nullcontext(),
+            is_bf16_supported=lambda including_emulation: including_emulation or native,
+            get_device_name=lambda device: "Old GPU",
+        )
+        return types.SimpleNamespace(cuda=cuda)
+
+    place, cpu = types.SimpleNamespace(type="cuda"), types.SimpleNamespace(type="cpu")
+    check_dtype(torch_of(True), place, "bf16")
+    check_dtype(torch_of(False), place, "fp16")
+    check_dtype(torch_of(False), cpu, "bf16")
+    with pytest.raises(InputError, match=r"Old GPU has no bf16 arithmetic.*dtype='fp16'"):
+        check_dtype(torch_of(False), place, "bf16")
+    with pytest.raises(InputError, match="'int8' cannot be measured"):
+        check_dtype(torch_of(True), cpu, "int8")
+
+
+def test_a_device_out_of_memory_is_told_in_one_line():
+    class OutOfMemoryError(RuntimeError):
+        pass
+
+    torch = types.SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
+    told = r"ran out of memory while llama was measured.*what was measured so far is kept"
+    with pytest.raises(InputError, match=told), memory_told(torch, "llama"):
+        raise OutOfMemoryError("CUDA out of memory")
+    with pytest.raises(ZeroDivisionError), memory_told(torch, "llama"):
+        _ = 1 / 0

@@ -15,8 +15,9 @@ from tileq_engine.requests import Requests
 from tileq_engine.run import PS_PER_S, Run
 from tileq_engine.simulator import simulate
 from tileq_profiling.fit import fit
+from tileq_profiling.fit.kv_price import kv_prices
 from tileq_profiling.profile import Conditions, Profile
-from tileq_profiling.replay import admit_known_sequence, focused_fit, replay, settings_of, vllm_policy
+from tileq_profiling.replay import focused_fit, replay, settings_of, vllm_policy
 from tileq_profiling.replay.focus import visit_weights
 from tileq_profiling.steps import MeasuredRun, RunSeries, read_profile, read_run
 from tileq_theory.errors import InputError
@@ -133,7 +134,7 @@ def test_settings_and_scheduler_are_those_that_the_run_states() -> None:
         settings_of(run, max_num_seqs=0)
     for version, own in (("0.19.0", True), ("0.20.1", True), ("1.0", True), ("0.18.2", False), ("0.9.1", False)):
         told = replace(run, conditions=Conditions(libraries={"vllm": version}))
-        assert (vllm_policy(told).admission is admit_known_sequence) is own, version
+        assert (vllm_policy(told).admission == "admit_sequence") is own, version
     assert vllm_policy(run).admission == "admit_chunk"
 
 
@@ -143,7 +144,7 @@ def test_a_request_waits_until_all_that_it_holds_fits() -> None:
     config = EngineConfig(token_budget=64, max_num_seqs=8, kv_tokens=640)
     time = IterationTime.constant(0.1)
     chunkwise = Run.of(simulate(asked, policy("vllm_v1"), time, config))
-    whole = Run.of(simulate(asked, policy("vllm_v1").with_rule(admission=admit_known_sequence), time, config))
+    whole = Run.of(simulate(asked, policy("vllm_v1", admission="sequence"), time, config))
     assert chunkwise.requests["admit_ps"][1] < chunkwise.requests["finish_ps"][0]
     assert whole.requests["admit_ps"][1] >= whole.requests["finish_ps"][0]
     assert whole.requests["preemptions"].sum() == 0 < chunkwise.requests["preemptions"].sum()
@@ -178,6 +179,11 @@ def test_a_focused_fit_finds_the_price_of_the_batches_that_the_run_forms() -> No
     assert plain.time.kv_token_s > 1.3e-7  # phases count the same: between the two prices
     assert focused.time.kv_token_s == pytest.approx(1e-7, rel=0.15)
     assert any("requests of a run form" in text for text in focused.warnings)
+    # the plain fit says that it cannot hold both, and how far they are apart (1e-7 and 4e-7)
+    (told,) = [text for text in plain.warnings if "beside prefill" in text]
+    prices = kv_prices(profile, plain.time)
+    assert prices["decode"] == pytest.approx(1e-7, rel=0.2) and prices["mixed"] == pytest.approx(4e-7, rel=0.2)
+    assert "focused_fit" in told and not any("beside prefill" in text for text in focused.warnings)
 
 
 def test_weights_lie_where_the_time_is_spent() -> None:

@@ -28,6 +28,12 @@ class System:
 
 def simulate(system: System, rate: float, requests: int, seed: int) -> tuple[float, float, float]:
     """Return (mean wait, mean TTFT, time-mean number in system) of one run, its first tenth left out."""
+    waits, firsts, inside = run(system, rate, requests, seed)
+    return float(waits.mean()), float(firsts.mean()), inside
+
+
+def run(system: System, rate: float, requests: int, seed: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return (waits, TTFTs, time-mean number in system) of one run, its first tenth left out."""
     rng = np.random.default_rng(seed)
     arrival = np.cumsum(rng.exponential(1 / rate, requests)).tolist()
     output, prompt = system.outputs(rng, requests).tolist(), system.prompts(rng, requests).tolist()
@@ -65,5 +71,5 @@ def simulate(system: System, rate: float, requests: int, seed: int) -> tuple[flo
     begin, end = arrival[requests // 10], arrival[-1]
     inside = sum(max(min(f, end) - max(a, begin), 0.0) for a, f in zip(arrival, finish, strict=True))
     later = range(requests // 10, requests)
-    wait = float(np.mean([start[r] - arrival[r] for r in later]))
-    return wait, float(np.mean([first[r] - arrival[r] for r in later])), inside / (end - begin)
+    waits = np.array([start[r] - arrival[r] for r in later])
+    return waits, np.array([first[r] - arrival[r] for r in later]), inside / (end - begin)

@@ -1,9 +1,9 @@
 r"""The programs that look for certificates (cvxpy); what they return is a proposal, to be checked in fractions.
 
-Linear:     maximise eps,  w d_m <= -eps for all m,  0 <= w <= 1
-Growth:     maximise eps,  v d_m >= eps for all m,   0 <= v <= 1
-Pieces:     the same for V = max of K functions, with binaries a_mj (w_j falls in mode m) and b_mij (w_i <= w_j on the
-            support of m): each pair (m, i) needs a_mi or some b_mij, and b_mij needs a_mj.
+    linear      maximise eps,  w d_m <= -eps for all m,  0 <= w <= 1
+    growth      maximise eps,  v d_m >= eps for all m,   0 <= v <= 1
+    pieces      the same for V = max of K functions, with binaries a_mj (w_j falls in mode m) and b_mij (w_i <= w_j on
+                the support of m): each pair (m, i) needs a_mi or some b_mij, and b_mij needs a_mj
 
 Where the linear program has no answer above 0 its dual y >= 0, sum y = 1, sum_m y_m d_m >= 0 is the direction: spending
 the share y_m of time in mode m, no coordinate shrinks.

@@ -49,8 +49,10 @@ class ChainAnswer:
         Proved bound on the probability, at iteration boundaries, of the levels left out (0 with a finite room).
     states
         Number of states whose probability was computed.
+    residual
+        |pi - pi P|_1 of the law found, at iteration boundaries.
     method
-        "matrix-analytic", "truncated" or "finite".
+        "matrix-analytic" (small chains), "truncated" (sparse, large ones) or "finite" (a finite waiting room).
     """
 
     rate_per_s: float
@@ -69,6 +71,7 @@ class ChainAnswer:
     waiting_law: Float[np.ndarray, "waiting"] = field(repr=False)
     lost_tail: float
     states: int
+    residual: float
     method: str
     system: ChainSystem = field(repr=False)
     kernel: Kernel = field(repr=False)

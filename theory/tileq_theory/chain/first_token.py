@@ -51,7 +51,7 @@ def mean_first_decode_s(
 
 def _only(kernel: Kernel, rows: np.ndarray) -> Kernel:
     """Return the kernel with the chosen rows alone."""
-    names = ("level", "phase", "admitted", "after", "duration", "probability", "stepped")
+    names = ("level", "phase", "admitted", "after", "duration", "probability", "stepped", "law")
     return replace(kernel, **{name: getattr(kernel, name)[rows] for name in names})
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 __all__ = ["Kernel", "Phase", "build_kernel"]
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +53,8 @@ class Kernel:
         Level 0 of phase 0 (idle) has no row: it waits for an arrival.
     stepped
         1 where the residents decode in the iteration.
+    law
+        Number of the law of the phase after: rows of one number share it, whatever level they start from.
     durations_s
         Mean iteration lengths, seconds.
     """
@@ -65,6 +68,7 @@ class Kernel:
     duration: Int[np.ndarray, "row"]
     probability: Float[np.ndarray, "row"]
     stepped: Int[np.ndarray, "row"]
+    law: Int[np.ndarray, "row"]
     durations_s: Float[np.ndarray, "duration"]
 
     @property
@@ -86,7 +90,12 @@ class _Builder:
         self.population = Population(system.decodes)
         self.phases: dict[Phase, int] = {}
         self.durations: dict[float, int] = {}
-        self.rows: list[tuple[int, int, int, int, int, float, int]] = []
+        self.lengths: dict[tuple[float, float, int], int] = {}
+        self.laws: dict[tuple[Counts, int, bool, int], int] = {}
+        self.laws_after: list[tuple[np.ndarray, np.ndarray]] = []
+        # (level, phase, admitted, duration, stepped, law) and probability of each kind of iteration
+        self.kinds: list[tuple[int, int, int, int, int, int]] = []
+        self.shares: list[float] = []
 
     def number(self, phase: Phase) -> int:
         if phase not in self.phases:
@@ -102,16 +111,31 @@ class _Builder:
         depth = self.system.rule.prefill_limit(self.system.residents) + 1
         self.number(Phase(self.population.nobody))
         done = 0
-        while done < len(self.phases):
-            phase = list(self.phases)[done]
+        order = list(self.phases)
+        while done < len(order):
             for level in range(depth + 1):
-                if level or phase.decoding:
-                    self.outcomes(level, phase)
+                if level or order[done].decoding:
+                    self.outcomes(level, order[done])
             done += 1
-        columns = [np.array(c) for c in zip(*self.rows, strict=True)]
-        names = ("level", "phase", "admitted", "after", "duration", "probability", "stepped")
-        table = dict(zip(names, columns, strict=True))
-        return Kernel(phases=tuple(self.phases), depth=depth, durations_s=np.array(list(self.durations)), **table)
+            order = list(self.phases) if done == len(order) else order
+        kinds = np.array(self.kinds, dtype=np.int64)
+        law = kinds[:, 5]
+        wide = np.array([len(after) for after, _ in self.laws_after])[law]
+        level, phase, admitted, duration, stepped, law_of = np.repeat(kinds, wide, axis=0).T.copy()
+        share = np.repeat(np.array(self.shares), wide)
+        return Kernel(
+            phases=tuple(self.phases),
+            depth=depth,
+            level=level,
+            phase=phase,
+            admitted=admitted,
+            after=np.concatenate([self.laws_after[i][0] for i in law]),
+            duration=duration,
+            probability=share * np.concatenate([self.laws_after[i][1] for i in law]),
+            stepped=stepped,
+            law=law_of,
+            durations_s=np.array(list(self.durations)),
+        )
 
     def outcomes(self, level: int, phase: Phase) -> None:
         system, decoding = self.system, phase.decoding
@@ -123,11 +147,26 @@ class _Builder:
             stepping = offer.mixes or not admitted
             run = decoding if stepping else 0
             charged = tokens if offer.charged_tokens is None or not admitted else offer.charged_tokens
-            length = system.duration_s(charged + run, pairs, admitted + run)
-            index = self.durations.setdefault(length, len(self.durations))
-            for counts, mass in self.population.after(phase.counts, admitted, stepping):
-                after = self.number(Phase(counts, next_head))
-                self.rows.append((level, number, admitted, after, index, share * mass, int(stepping)))
+            length = self.length(charged + run, pairs, admitted + run)
+            law = self.law(phase.counts, admitted, stepping, next_head)
+            self.kinds.append((level, number, admitted, length, int(stepping), law))
+            self.shares.append(share)
+
+    def length(self, tokens: int, pairs: float, sequences: int) -> int:
+        key = (tokens, pairs, sequences)
+        if key not in self.lengths:
+            length = self.system.duration_s(tokens, pairs, sequences)
+            self.lengths[key] = self.durations.setdefault(length, len(self.durations))
+        return self.lengths[key]
+
+    def law(self, counts: Counts, admitted: int, stepping: bool, head: int) -> int:
+        key = (*self.population.alike(counts, admitted, stepping), head)
+        if key not in self.laws:
+            law = self.population.after(*key[:3])
+            self.laws[key] = len(self.laws_after)
+            after = np.array([self.number(Phase(to, head)) for to, _ in law], dtype=np.int64)
+            self.laws_after.append((after, np.array([mass for _, mass in law])))
+        return self.laws[key]
 
 
 def admissions(
@@ -138,7 +177,11 @@ def admissions(
     Prompts are looked at in order of arrival; one that does not fit stops the rest and is known from then on, unless
     there is only one length, which needs no memory.
     """
-    single = len(prompts) == 1
+    if len(prompts) == 1:  # what the loop below comes to, at once
+        prompt = prompts[0][0]
+        fit = offer.prefills if offer.tokens == math.inf else min(offer.prefills, int(offer.tokens // prompt))
+        taken = max(min(waiting, fit), 0)
+        return {(taken, taken * prompt, taken * (prompt * (prompt + 1) / 2), 0): 1.0}
     law: dict[tuple[int, int, float, int], float] = {}
     open_: dict[tuple[int, float], float] = {(0, 0.0): 1.0}
     for admitted in range(max(min(waiting, offer.prefills), 0) + 1):
@@ -155,7 +198,7 @@ def admissions(
                     grown = (tokens + prompt, pairs + prompt * (prompt + 1) / 2)
                     following[grown] = following.get(grown, 0.0) + mass * share
                 else:
-                    key = (admitted, tokens, pairs, 0 if single else prompt)
+                    key = (admitted, tokens, pairs, prompt)
                     law[key] = law.get(key, 0.0) + mass * share
         open_ = following
         if last:

@@ -13,7 +13,7 @@ from tileq_theory.chain.phase_type import DiscretePhaseType
 
 Counts = tuple[int, ...]
 Law = dict[Counts, float]
-_LEAST = 1e-300
+_LEAST = 1e-25  # far below rounding: what is dropped changes no sum
 
 
 class Population:
@@ -28,6 +28,9 @@ class Population:
         exits = decodes.exits
         self._steps = [_terms(float(exits[i]), decodes.transition[i]) for i in range(self.phases)]
         self._joins = _terms(decodes.zero_share, decodes.start)
+        # geometric outputs: whether the prefill or a decode emits the token, the request goes on with one probability
+        step, join = self._steps[0] if self._steps else {}, self._joins
+        self._one_move = self.phases == 1 and all(math.isclose(step.get(k, 0), join.get(k, 0)) for k in {*step, *join})
         self._power = cache(self._raise)
         self.after = cache(self._after)
 
@@ -35,6 +38,12 @@ class Population:
     def nobody(self) -> Counts:
         """Nobody decodes."""
         return (0,) * self.phases
+
+    def alike(self, counts: Counts, joining: int, stepping: bool) -> tuple[Counts, int, bool]:
+        """Return what stands for all arguments of `after` with the same law."""
+        if stepping and self._one_move:
+            return (counts[0] + joining,), 0, True
+        return counts, joining, stepping
 
     def _after(self, counts: Counts, joining: int, stepping: bool) -> tuple[tuple[Counts, float], ...]:
         """Return the law of the counts after an iteration with `joining` prefills in which residents step or do not."""

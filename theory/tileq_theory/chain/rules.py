@@ -151,25 +151,34 @@ class RadRule(BatchRule):
 
 @dataclass(frozen=True, slots=True)
 class ThresholdRule(BatchRule):
-    """Exclusive batches with a threshold (THETA): decode until k slots are free, then prefill all that fit.
+    """Exclusive batches with a threshold (THETA): decode until k slots are free, then prefill those that wait.
 
-    With fewer than k requests waiting and nobody decoding, those that wait are prefilled, so that nothing stalls.
+    With k = residents it is static batching: the next batch starts when the last of this one is done.
 
     Parameters
     ----------
     free_slots
         k, whole, 1 to the cap on residents.
+    max_prefills
+        Most prompts of a prefill phase (None: all that fit; k in the paper's THETA).
     """
 
     free_slots: int
+    max_prefills: int | None = None
 
     def __post_init__(self) -> None:
         positive_int("free_slots", self.free_slots)
+        _limits(None, self.max_prefills)
 
     def offer(self, waiting: int, decoding: int, residents: int) -> Offer:
         """Return the free slots once there are k of them, else none."""
         free = residents - decoding
-        return Offer(free if free >= min(self.free_slots, residents) else 0, mixes=False)
+        most = min(free, self.prefill_limit(residents))
+        return Offer(most if free >= min(self.free_slots, residents) else 0, mixes=False)
+
+    def prefill_limit(self, residents: int) -> int:
+        """Return min(residents, max_prefills)."""
+        return residents if self.max_prefills is None else min(residents, self.max_prefills)
 
     def token_limit(self) -> float:
         """Return inf: the threshold rule has no token budget."""

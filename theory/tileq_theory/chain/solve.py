@@ -19,14 +19,20 @@ from tileq_theory.chain.arrivals_in import arrival_counts
 from tileq_theory.chain.drift import Saturation, saturation, stationary_vector
 from tileq_theory.chain.first_token import mean_first_decode_s
 from tileq_theory.chain.kernel import Kernel, build_kernel
+from tileq_theory.chain.krylov import stationary_sparse
 from tileq_theory.chain.matrix_analytic import stationary_levels
+from tileq_theory.chain.operator import factors
 from tileq_theory.chain.system import ChainSystem
-from tileq_theory.chain.tail import TailBound, tail_bound
+from tileq_theory.chain.tail import TailBound, levels_within, tail_bound
 from tileq_theory.chain.time_means import TimeMeans, time_means
 from tileq_theory.chain.transitions import finite_matrix, super_blocks
 from tileq_theory.errors import InputError, finite, positive
 
-_MOST_FINITE_STATES = 200_000
+_MOST_DENSE = 600  # states of a block of levels up to which dense blocks are faster
+_MOST_DIRECT = 3000
+_MOST_ARRIVALS = 10_000.0
+_TRUNCATED_TAIL = 1e-12
+_MOST_STATES = 600_000
 
 
 def chain_capacity(system: ChainSystem) -> float:
@@ -83,38 +89,64 @@ def iteration_chain(system: ChainSystem, *, rate_per_s: float, tail: float = 1e-
     if not 0 < share <= 1e-3:
         raise InputError(f"tail is {tail!r}; expected a number above 0 and at most 0.001")
     kernel = build_kernel(system)
-    counts = arrival_counts(rate, kernel.durations_s, system.duration_stages)
-    if system.waiting_room is not None:
-        law = _finite(kernel, counts, system.waiting_room)
-        return _answer(system, kernel, counts, law, rate, None, None, "finite")
-    saturated = saturation(kernel)
-    if rate >= saturated.capacity_per_s:
+    saturated = None if system.waiting_room is not None else saturation(kernel)
+    if saturated is not None and rate >= saturated.capacity_per_s:
         raise InputError(
             f"rate_per_s is {rate_per_s!r}; expected a rate below the policy's capacity "
             f"{saturated.capacity_per_s:.6g}/s (load below 1), or a finite waiting_room"
         )
-    blocks = stationary_levels(super_blocks(kernel, counts), share)
-    law = blocks.reshape(-1, kernel.size)
+    most = rate * float(kernel.durations_s.max())
+    if most > _MOST_ARRIVALS:
+        raise InputError(
+            f"rate_per_s is {rate_per_s!r}: some {most:.3g} requests arrive in the longest iteration; expected at most "
+            f"{_MOST_ARRIVALS:g}"
+        )
+    counts = arrival_counts(rate, kernel.durations_s, system.duration_stages)
+    if saturated is None:
+        law, residual = _finite(kernel, counts, system.waiting_room or 0)
+        return _answer(system, kernel, counts, law, rate, None, None, "finite", residual)
+    if kernel.depth * kernel.size <= _MOST_DENSE:
+        law = stationary_levels(super_blocks(kernel, counts), share).reshape(-1, kernel.size)
+        law = law / law.sum()
+        residual = _residual(kernel, counts, law)
+        method = "matrix-analytic"
+    else:
+        levels = max(levels_within(kernel, counts, max(share, _TRUNCATED_TAIL)), 2 * kernel.depth)
+        law, residual = stationary_sparse(kernel, counts, _affordable(levels, kernel.size))
+        method = "truncated"
     bound = tail_bound(kernel, counts, len(law))
-    return _answer(system, kernel, counts, law / law.sum(), rate, saturated, bound, "matrix-analytic")
+    return _answer(system, kernel, counts, law, rate, saturated, bound, method, residual)
 
 
-def _finite(kernel: Kernel, counts: np.ndarray, room: int) -> np.ndarray:
-    """Return the law of the chain with a finite room, by a sparse direct solve."""
-    from scipy.sparse import identity
-    from scipy.sparse.linalg import splu
+def _affordable(levels: int, phases: int) -> int:
+    if levels * phases > _MOST_STATES:
+        raise InputError(
+            f"the chain needs {levels} levels of {phases} phases; expected at most {_MOST_STATES} states: "
+            "take a lower rate_per_s (the load is near 1) or fewer residents"
+        )
+    return levels
 
-    states = (room + 1) * kernel.size
-    if states > _MOST_FINITE_STATES:
-        raise InputError(f"waiting_room {room} makes {states} states; expected at most {_MOST_FINITE_STATES}")
+
+def _residual(kernel: Kernel, counts: np.ndarray, law: np.ndarray) -> float:
+    """Return |pi - pi P|_1 with what goes beyond the last level counted there."""
+    flat = law.ravel()
+    return float(np.abs(factors(kernel, counts, len(law)).after(flat) - flat).sum())
+
+
+def _finite(kernel: Kernel, counts: np.ndarray, room: int) -> tuple[np.ndarray, float]:
+    """Return the law of the chain with a finite room and its residual: direct where it is small, sparse where not."""
+    states = _affordable(room + 1, kernel.size) * kernel.size
+    if states > _MOST_DIRECT:
+        return stationary_sparse(kernel, counts, room + 1)
     moves = finite_matrix(kernel, counts, room)
     if states <= 400:
-        return stationary_vector(moves.toarray()).reshape(room + 1, kernel.size)
-    # the empty node (state 0) is reached from everywhere: fix its weight at 1 and solve for the others
-    rest = (identity(states, format="csc") - moves.T.tocsc())[1:, 1:]
-    others = splu(rest.tocsc()).solve(np.asarray(moves[0, 1:].todense()).ravel())
-    law: np.ndarray = np.append(1.0, np.clip(others, 0.0, None)).reshape(room + 1, kernel.size)
-    return np.asarray(law / law.sum())
+        law = stationary_vector(moves.toarray())
+    else:
+        # the empty node (state 0) is reached from everywhere: fix its weight at 1 and solve for the others
+        rest = (np.eye(states) - moves.T.toarray())[1:, 1:]
+        law = np.append(1.0, np.clip(np.linalg.solve(rest, np.asarray(moves[0, 1:].todense()).ravel()), 0.0, None))
+        law = law / law.sum()
+    return law.reshape(room + 1, kernel.size), float(np.abs(law @ moves - law).sum())
 
 
 def _answer(
@@ -126,6 +158,7 @@ def _answer(
     saturated: Saturation | None,
     bound: TailBound | None,
     method: str,
+    residual: float,
 ) -> ChainAnswer:
     room = system.waiting_room
     means = time_means(kernel, counts, law, rate, system.duration_stages, room)
@@ -151,6 +184,7 @@ def _answer(
         waiting_law=means.waiting_law,
         lost_tail=0.0 if bound is None else bound(len(law)),
         states=law.size,
+        residual=residual,
         method=method,
         system=system,
         kernel=kernel,

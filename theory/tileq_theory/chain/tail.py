@@ -14,7 +14,7 @@ between the radius and 1.
 
 from __future__ import annotations
 
-__all__ = ["TailBound", "tail_bound"]
+__all__ = ["TailBound", "levels_within", "tail_bound"]
 
 import math
 from dataclasses import dataclass
@@ -49,15 +49,26 @@ class TailBound:
         return min(1.0, self.constant * float(np.exp(-level * np.log(self.theta))))
 
 
+_SHARES = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
+
+
 def tail_bound(kernel: Kernel, counts: Float[np.ndarray, "duration count"], level: int) -> TailBound:
     """Return the bound that is smallest at `level` among a grid of theta up to the decay rate of the queue."""
+    return min(_bounds(kernel, counts), key=lambda b: math.log(b.constant) - level * math.log(b.theta))
+
+
+def levels_within(kernel: Kernel, counts: Float[np.ndarray, "duration count"], mass: float) -> int:
+    """Return a number of levels beyond which the bound leaves at most `mass`, the least among the grid of theta."""
+    return min(math.ceil(math.log(b.constant / mass) / math.log(b.theta)) + 1 for b in _bounds(kernel, counts))
+
+
+def _bounds(kernel: Kernel, counts: np.ndarray) -> list[TailBound]:
     drift = _Weighted(kernel, counts)
     critical = drift.critical()
-    shares = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
-    bounds = [b for s in shares if (b := drift.bound(math.exp(s * critical))) is not None]
+    bounds = [b for s in _SHARES if (b := drift.bound(math.exp(s * critical))) is not None]
     if not bounds:
         raise SolveError("no geometric drift found: the load is too near 1; lower rate_per_s")
-    return min(bounds, key=lambda b: math.log(b.constant) - level * math.log(b.theta))
+    return bounds
 
 
 class _Weighted:

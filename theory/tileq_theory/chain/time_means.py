@@ -64,10 +64,12 @@ def time_means(
     served = admitted + decoding
     top = (len(law) - 1 if room is None else room) + int(served.max(initial=0)) + stays.shape[1]
     in_system_law = np.zeros(top + 1)
-    for count in np.unique(served):
-        mine = served == count
-        part = _spread(queue[mine], duration[mine], weight[mine], stays, room)
-        in_system_law[count : count + len(part)] += part
+    order = np.lexsort((duration, served))
+    keys = served[order] * len(kernel.durations_s) + duration[order]
+    for part in np.split(order, np.flatnonzero(np.diff(keys)) + 1):
+        count = int(served[part[0]])
+        spread = _spread(queue[part], duration[part], weight[part], stays, room)
+        in_system_law[count : count + len(spread)] += spread
     waiting_law[0] += idle
     in_system_law[0] += idle
     in_system_law, waiting_law = in_system_law / cycle, waiting_law / cycle
@@ -114,12 +116,12 @@ def _spread(
     queue: np.ndarray, duration: np.ndarray, weight: np.ndarray, stays: np.ndarray, room: int | None
 ) -> np.ndarray:
     """Return the time spent with n waiting, n = 0, 1, ...; arrivals beyond a full room are lost."""
-    top = int(queue.max(initial=0))
-    starts = np.zeros((len(stays), top + 1))
-    np.add.at(starts, (duration, queue), weight)
-    law = np.zeros(top + stays.shape[1])
-    for index in np.flatnonzero(starts.any(axis=1)):
-        law += np.convolve(starts[index], stays[index])
+    law = np.zeros(int(queue.max(initial=0)) + stays.shape[1])
+    order = np.argsort(duration, kind="stable")
+    for part in np.split(order, np.flatnonzero(np.diff(duration[order])) + 1):
+        starts = np.bincount(queue[part], weights=weight[part])
+        spent = np.convolve(starts, stays[duration[part[0]]])
+        law[: len(spent)] += spent
     if room is None or len(law) <= room + 1:
         return law if room is None else np.pad(law, (0, room + 1 - len(law)))
     law[room] = law[room:].sum()

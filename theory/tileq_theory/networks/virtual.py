@@ -19,13 +19,15 @@ from __future__ import annotations
 
 __all__ = ["PriorityCertificate", "VirtualStation", "priority_certificate", "virtual_station"]
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from tileq_theory.errors import InputError, SolveError
+from tileq_theory.networks.exact_fluid import exact_drifts
 from tileq_theory.networks.fluid import Priority, fluid_solutions
 from tileq_theory.networks.model import AgentNetwork
 
@@ -101,7 +103,7 @@ class PriorityCertificate:
     Parameters
     ----------
     stable
-        True: `weights` prove that the fluid drains. False: no linear function does.
+        True: `weights` prove that the fluid drains, checked in fractions. False: no linear function was found to.
     weights
         h, summing to 1, 0 or more.
     margin
@@ -117,6 +119,20 @@ class PriorityCertificate:
     margin: float
     drifts: Float[np.ndarray, "set step"]
     mixture: Float[np.ndarray, "set"]
+
+    def verify(self, network: AgentNetwork, priority: Priority) -> bool:
+        """Return True where the weights prove stability in fractions, apart from the program and its matrices.
+
+        The drifts are found again, exactly (`networks.exact_fluid`); h . dq must be below 0 in all of them. "Not
+        stable" claims nothing: True.
+        """
+        if not self.stable:
+            return True
+        weights = [Fraction(float(w)) for w in self.weights]
+        drifts = exact_drifts(network, priority)
+        if drifts is None or min(weights) < 0:
+            return False
+        return all(sum(h * d for h, d in zip(weights, drift, strict=True)) < 0 for drift in drifts)
 
 
 def priority_certificate(network: AgentNetwork, priority: Priority) -> PriorityCertificate:
@@ -153,7 +169,9 @@ def priority_certificate(network: AgentNetwork, priority: Priority) -> PriorityC
         raise SolveError(f"certificate program: {answer.message}; scale the rates so that they are of order 1")
     weights, mixture = np.maximum(answer.x[:count], 0.0), np.maximum(-answer.ineqlin.marginals, 0.0)
     margin = -float(np.max(drifts @ weights))  # recomputed: the solver's own word is not taken for it
-    return PriorityCertificate(margin > 1e-9, weights, margin, drifts, mixture / max(float(mixture.sum()), 1e-300))
+    shares = mixture / max(float(mixture.sum()), 1e-300)
+    found = PriorityCertificate(margin > 1e-9, weights, margin, drifts, shares)
+    return found if found.verify(network, priority) else replace(found, stable=False)
 
 
 def _drifts(network: AgentNetwork, priority: Priority) -> np.ndarray:

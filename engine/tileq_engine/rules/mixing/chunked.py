@@ -6,7 +6,16 @@ __all__ = ["closed", "fill_ongoing", "fill_waiting", "mix_chunked"]
 
 from typing import Any
 
-from tileq_engine.batch import admit_request, head, preempt, remove_waiting, secure_decode, take_chunk, take_decode
+from tileq_engine.batch import (
+    admit_request,
+    head,
+    preempt,
+    remove_waiting,
+    secure_decode,
+    secure_decodes,
+    take_chunk,
+    take_decode,
+)
 from tileq_engine.records import Records
 from tileq_engine.rules.eviction import evict_lowest_priority
 
@@ -151,8 +160,7 @@ def mix_chunked(
     n = decodes(R, B, S, O, W, P)
     must = s.must
     prefilling = s.nres - n
-    for j in range(must):
-        secure_decode(R, B, S, H, O, P, W[j], order, victim)
+    secure_decodes(R, B, S, H, O, W, P, must, order, victim)
     room = s.budget - s.ndec
     first_room = room
     if room > 0:

@@ -6,7 +6,7 @@ __all__ = ["mix_exclusive"]
 
 from typing import Any
 
-from tileq_engine.batch import admit_request, head, remove_waiting, secure_decode, take_decode
+from tileq_engine.batch import admit_request, head, remove_waiting, secure_decodes, take_decode
 from tileq_engine.records import Records
 from tileq_engine.rules.mixing.chunked import closed, fill_ongoing, fill_waiting
 
@@ -37,8 +37,7 @@ def mix_exclusive(
     if s.npre > 0:
         return
     n = decodes(R, B, S, O, W, P)
-    for j in range(n):
-        secure_decode(R, B, S, H, O, P, W[j], order, victim)
+    secure_decodes(R, B, S, H, O, W, P, n, order, victim)
     while s.npreempt == 0 and s.nres < s.max_seqs and s.ndec < s.budget:
         place = head(R, S, H, P, order)
         if place < 0 or R[H[place]].cached == 0 or admit(R, B, S, P, H[place]) == 0:

@@ -6,7 +6,7 @@ __all__ = ["mix_rad"]
 
 from typing import Any
 
-from tileq_engine.batch import admit_request, head, remove_waiting, secure_decode, take_chunk
+from tileq_engine.batch import admit_request, head, remove_waiting, secure_decodes, take_chunk
 from tileq_engine.records import Records
 
 _PREFILL, _DECODE = 1, 2
@@ -62,7 +62,6 @@ def mix_rad(
         s.repeat = 1
         return
     n = decodes(R, B, S, O, W, P)
-    for j in range(n):
-        secure_decode(R, B, S, H, O, P, W[j], order, victim)
+    secure_decodes(R, B, S, H, O, W, P, n, order, victim)
     s.repeat = 1 if s.ndec == n else 0
     s.deaf = 1 if decoding >= s.tile_d or (s.cycle > 0 and s.intake >= s.cycle) else 0

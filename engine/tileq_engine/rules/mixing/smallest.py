@@ -45,7 +45,7 @@ def mix_smallest(
         if s.want == 1:
             size = max(r.predicted - b.gen, 1)
             if b.phase == _PREFILL:
-                size += b.target - b.cached
+                size += b.target - b.cached - s.emit  # the last chunk may bring a token
         if best < 0 or size < smallest or (size == smallest and b.id < B[best].id):
             best = O[k]
             smallest = size

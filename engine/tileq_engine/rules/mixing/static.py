@@ -6,7 +6,7 @@ __all__ = ["mix_static"]
 
 from typing import Any
 
-from tileq_engine.batch import secure_decode
+from tileq_engine.batch import secure_decodes
 from tileq_engine.records import Records
 from tileq_engine.rules.mixing.chunked import fill_ongoing, fill_waiting
 
@@ -39,7 +39,6 @@ def mix_static(
         fill_ongoing(B, S, O, s.budget)
         return
     n = decodes(R, B, S, O, W, P)
-    for j in range(n):
-        secure_decode(R, B, S, H, O, P, W[j], order, victim)
+    secure_decodes(R, B, S, H, O, W, P, n, order, victim)
     s.deaf = 1
     s.repeat = 1 if s.ndec == n else 0

@@ -6,7 +6,7 @@ __all__ = ["mix_threshold"]
 
 from typing import Any
 
-from tileq_engine.batch import secure_decode
+from tileq_engine.batch import secure_decodes
 from tileq_engine.records import Records
 from tileq_engine.rules.mixing.chunked import closed, fill_ongoing, fill_waiting, mix_chunked
 
@@ -53,7 +53,6 @@ def mix_threshold(
     if s.npre > 0:
         return
     n = decodes(R, B, S, O, W, P)
-    for j in range(n):
-        secure_decode(R, B, S, H, O, P, W[j], order, victim)
+    secure_decodes(R, B, S, H, O, W, P, n, order, victim)
     s.deaf = 1 if s.max_seqs - s.nres < s.want else closed(S, 1)
     s.repeat = 1 if s.ndec == n and s.refill == 0 and (s.deaf == 1 or s.nwait == 0) else 0

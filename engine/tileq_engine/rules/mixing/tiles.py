@@ -6,7 +6,7 @@ __all__ = ["mix_tiles"]
 
 from typing import Any
 
-from tileq_engine.batch import secure_decode
+from tileq_engine.batch import secure_decode, take_ready
 from tileq_engine.records import Records
 from tileq_engine.rules.mixing.chunked import closed, fill_ongoing, fill_waiting
 
@@ -48,7 +48,8 @@ def mix_tiles(
     n = decodes(R, B, S, O, W, P)
     j = 0
     while j < n and s.ndec < P[at + 2]:
-        secure_decode(R, B, S, H, O, P, W[j], order, victim)
+        if not take_ready(B[W[j]], s):
+            secure_decode(R, B, S, H, O, P, W[j], order, victim)
         j += 1
     room = tokens - s.ndec
     if P[at + 1] == 0 and n >= tokens:
@@ -58,7 +59,8 @@ def mix_tiles(
         if s.npreempt == 0 and room > 0:
             room = fill_waiting(R, B, S, H, O, P, room, order, admit)
     while j < n and s.ndec + s.npre < tokens:
-        secure_decode(R, B, S, H, O, P, W[j], order, victim)
+        if not take_ready(B[W[j]], s):
+            secure_decode(R, B, S, H, O, P, W[j], order, victim)
         j += 1
     s.deaf = closed(S, tokens - s.ndec - s.npre)
     s.repeat = 1 if s.levels == 1 and s.ndec == n and n <= P[at + 2] else 0

@@ -6,7 +6,7 @@ __all__ = ["mix_nested_wait", "mix_wait"]
 
 from typing import Any
 
-from tileq_engine.batch import admit_request, remove_waiting, secure_decode, take_chunk
+from tileq_engine.batch import admit_request, remove_waiting, secure_decode, take_chunk, take_ready
 from tileq_engine.records import Records
 
 _PREFILL, _DECODE = 1, 2
@@ -79,7 +79,7 @@ def mix_wait(
             continue
         for j in range(n):
             b = B[W[j]]
-            if b.phase == _DECODE and b.dec == 0 and R[b.id].cls == kind:
+            if b.phase == _DECODE and b.dec == 0 and R[b.id].cls == kind and not take_ready(b, s):
                 secure_decode(R, B, S, H, O, P, W[j], order, victim)
         take_prompts(R, B, S, H, O, P, kind, P[kind], admit)
 
@@ -132,6 +132,7 @@ def mix_nested_wait(
             if W[n + segment - 1] == 0:
                 continue
             W[n + segment - 1] -= 1
-        secure_decode(R, B, S, H, O, P, W[j], order, victim)
+        if not take_ready(b, s):
+            secure_decode(R, B, S, H, O, P, W[j], order, victim)
     if moving > 0:
         take_prompts(R, B, S, H, O, P, -1, P[m], admit)

@@ -90,7 +90,8 @@ def vllm_v1(s: Simulator) -> None:
     if s.c.get("preemptive", False):
         admit_by_priority(s, left, by_chunk=True)
     else:
-        admit_chunks(s, waiting_order(s, order), left, by_chunk=True)
+        sequence = s.c.get("admission", "chunk") == "sequence"
+        admit_chunks(s, waiting_order(s, order), left, by_chunk=True, sequence=sequence)
 
 
 def _schedule(s: Simulator, r: Request, tokens: int) -> None:

@@ -24,7 +24,8 @@ def psjf(s: Simulator) -> None:
 
 def srpt(s: Simulator) -> None:
     """The resident with the least left of prompt and predicted output is served."""
-    smallest(s, lambda r: max(predicted(r) - r.generated, 1) + max(r.target - r.kv, 0))
+    last = 1 if s.c.engine_convention else 0  # the last chunk brings a token
+    smallest(s, lambda r: max(predicted(r) - r.generated, 1) + (r.target - r.kv - last if r.prefilling else 0))
 
 
 def smallest(s: Simulator, measure: Callable[[Request], int]) -> None:

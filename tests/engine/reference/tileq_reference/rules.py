@@ -116,11 +116,17 @@ def decode_if_room(s: Simulator, r: Request, victim: Callable[..., Request] = ta
 
 
 def admit_chunks(
-    s: Simulator, order: list[Request], left: int, by_chunk: bool = False, conservative: bool = False
+    s: Simulator,
+    order: list[Request],
+    left: int,
+    by_chunk: bool = False,
+    conservative: bool = False,
+    sequence: bool = False,
 ) -> int:
     """Admit in `order`, a chunk of what is left of the budget each; stop at the first that does not fit.
 
-    `by_chunk` (vLLM v1): blocks for the chunk alone and no watermark; else blocks for the whole prompt.
+    `by_chunk` (vLLM v1): blocks for the chunk alone and no watermark; else blocks for the whole prompt. `sequence`
+    (vLLM v1 since 0.19): all that is known of the request must fit, though only the chunk's blocks are taken.
     """
     for r in order:
         if left < 1 or not may_admit(s):
@@ -132,7 +138,7 @@ def admit_chunks(
             continue
         chunk = min(r.target, left)
         holds = chunk if by_chunk else promised(s, r) if conservative else r.target
-        if s.missing(r, holds) > s.free if by_chunk else not may_hold(s, r, holds):
+        if s.missing(r, r.target if sequence else holds) > s.free if by_chunk else not may_hold(s, r, holds):
             break
         s.take(r, holds)
         s.admit(r)

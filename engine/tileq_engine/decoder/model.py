@@ -1,0 +1,265 @@
+"""The decoder: one forward pass of a flat batch of prefill chunks and decodes over the paged cache."""
+
+from __future__ import annotations
+
+__all__ = ["Decoder"]
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch.nn.functional import linear, rms_norm
+
+from tileq_engine.decoder.attention.choose import choose_attention
+from tileq_engine.decoder.batch import FlatBatch
+from tileq_engine.decoder.config import DecoderConfig
+from tileq_engine.decoder.elementwise import elementwise
+from tileq_engine.decoder.graphs import Graphs, GraphShape
+from tileq_engine.decoder.pool import KvPool, blocks_that_fit
+from tileq_engine.decoder.rope import attention_factor, inverse_frequencies, turns
+from tileq_engine.decoder.row_check import row_invariant
+from tileq_engine.decoder.weights import LayerWeights, Weights
+from tileq_theory.errors import InputError
+
+
+class Decoder:
+    """A decoder with its weights and its KV pool, on one device.
+
+    Parameters
+    ----------
+    config, weights
+        Shape and weights (`random_weights` or `load_weights`); the decoder runs where they lie, in their type.
+    blocks, block_tokens
+        Size of the KV pool.
+    attention
+        `auto`, or the name of a backend.
+    invariant
+        On the CPU: rows of zeros fill up every product to a multiple of four rows. Products of one to three rows take
+        another path through the BLAS, with other roundings; from four rows on a row's bits no longer depend on how
+        many others there are (`row_invariant` asks the machine itself whether that holds). With the `paged`
+        attention the logits of a request are then the same bits in any batch, chunking and block layout.
+    fuse
+        Fuse what lies between the products by torch.compile: seconds at the first pass, fewer kernels later.
+
+    Examples
+    --------
+    >>> from tileq_engine.decoder import DecoderConfig, Member, flat_batch, random_weights
+    >>> config = DecoderConfig.small(layers=1, hidden=32, heads=2, kv_heads=1, vocab=50)
+    >>> decoder = Decoder(config, random_weights(config, seed=1), blocks=4)
+    >>> logits = decoder.forward(flat_batch([Member([1, 2, 3], 0, [2])]))
+    >>> tuple(logits.shape), logits.dtype
+    ((1, 50), torch.float32)
+    """
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        weights: Weights,
+        *,
+        blocks: int,
+        block_tokens: int = 16,
+        attention: str = "auto",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        invariant: bool = True,
+        fuse: bool = False,
+    ) -> None:
+        if len(weights.layers) != config.layers or tuple(weights.embedding.shape) != (
+            config.vocab_size,
+            config.hidden_size,
+        ):
+            raise InputError("the weights are not those of this configuration: layers, vocabulary or width differ")
+        if device is not None and torch.device(device).type != weights.device.type:
+            raise InputError(f"the weights lie on {weights.device}; the decoder was asked to run on {device}")
+        if dtype is not None and dtype != weights.dtype:
+            raise InputError(f"the weights are {weights.dtype}; the decoder was asked to run in {dtype}")
+        self.config = config
+        self.weights = weights
+        self.device = weights.device
+        self.dtype = weights.dtype
+        self.kv = KvPool(config, blocks, block_tokens=block_tokens, dtype=self.dtype, device=self.device)
+        self._choice = choose_attention(attention, config, self.device, self.dtype, block_tokens)
+        self.attention = self._choice.attention
+        self.graphs: Graphs | None = None
+        self.row_multiple = 4 if invariant and self.device.type == "cpu" else 1
+        self._split, self._gate = elementwise(fuse)
+        self.fused = fuse
+        self._frequencies = inverse_frequencies(config).to(self.device)
+        self._factor = attention_factor(config)
+        self._head_norms = [_head_norms(config, layer) for layer in weights.layers]
+
+    @property
+    def attention_name(self) -> str:
+        """The attention that was chosen."""
+        return self.attention.name
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens of a KV block."""
+        return self.kv.block_tokens
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the pool."""
+        return self.kv.blocks
+
+    def describe(self) -> dict[str, object]:
+        """Return, as plain data, what runs where and how it was chosen."""
+        return {
+            "architecture": self.config.architecture,
+            "parameters": self.config.parameters,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type,
+            "attention": self.attention_name,
+            "attention_passed_over": dict(self._choice.passed_over),
+            "kv_blocks": self.blocks,
+            "kv_block_tokens": self.block_tokens,
+            "kv_bytes": self.kv.data.numel() * self.kv.data.element_size(),
+            "row_multiple": self.row_multiple,
+            "fused": self.fused,
+            "graph_shapes": [] if self.graphs is None else [[s.tokens, s.sequences] for s in self.graphs.shapes],
+        }
+
+    def row_invariant(self) -> bool:
+        """Return whether this machine's products give a row the same bits in every batch: see `invariant`."""
+        return row_invariant(self.weights, self.row_multiple)
+
+    def copy_out(
+        self, blocks: Sequence[int] | Int[np.ndarray, "block"]
+    ) -> Float[torch.Tensor, "layer 2 block token kv_head dim"]:
+        """Return the contents of `blocks` on the host (swap)."""
+        return self.kv.copy_out(blocks)
+
+    def copy_in(
+        self,
+        host: Float[torch.Tensor, "layer 2 block token kv_head dim"],
+        blocks: Sequence[int] | Int[np.ndarray, "block"],
+    ) -> None:
+        """Write what `copy_out` returned into `blocks`."""
+        self.kv.copy_in(host, blocks)
+
+    def blocks_that_fit(self, share: float = 0.9) -> int:
+        """Return how many blocks more would fit beside what is allocated now."""
+        return blocks_that_fit(self.config, self.device, self.dtype, block_tokens=self.block_tokens, share=share)
+
+    # ------------------------------------------------------------------ forward
+
+    def forward(self, batch: FlatBatch) -> Float[torch.Tensor, "out vocab"]:
+        """Run the batch: write its keys and values into the cache, return float32 logits of the rows wanted."""
+        with torch.inference_mode():
+            replayed = None if self.graphs is None else self.graphs.forward(batch)
+            return self._run(batch) if replayed is None else replayed
+
+    def capture(
+        self,
+        decodes: Iterable[int] = (1, 2, 4, 8, 16, 32, 64, 128, 256),
+        mixed: Iterable[tuple[int, int]] = (),
+        longest_context: int | None = None,
+    ) -> tuple[GraphShape, ...]:
+        """Record CUDA graphs; `forward` uses them from then on wherever one holds its batch. Return the shapes.
+
+        Parameters
+        ----------
+        decodes
+            Numbers of sequences of batches that hold decodes only.
+        mixed
+            (rows, sequences) of batches with chunks, such as (token budget, 64).
+        longest_context
+            Longest context that a recorded batch may hold (default: the pool or the model, whichever is smaller);
+            it sets the width of the block tables.
+        """
+        if not self.attention.graphable or self.device.type != "cuda":
+            raise InputError(f"attention {self.attention_name!r} on {self.device} cannot run in a CUDA graph")
+        most = min(self.config.max_positions, self.blocks * self.block_tokens)
+        graphs = Graphs(self._run, self.kv, min(longest_context or most, most))
+        graphs.record([*(GraphShape(n, n) for n in decodes), *(GraphShape(*shape) for shape in mixed)])
+        self.graphs = graphs
+        return graphs.shapes
+
+    def _run(self, batch: FlatBatch) -> Float[torch.Tensor, "out vocab"]:
+        plan = self.attention.plan(batch, self.kv)
+        turned = self._turns(batch.positions)
+        x = self._embed(batch)
+        for i, layer in enumerate(self.weights.layers):
+            x = x + self._attend(i, layer, x, batch, plan, turned)
+            x = x + self._mlp(layer, x)
+        return self._logits(x, batch)
+
+    def _embed(self, batch: FlatBatch) -> torch.Tensor:
+        return self._padded(self.weights.embedding[batch.token_ids], self.row_multiple)
+
+    def _logits(self, x: torch.Tensor, batch: FlatBatch) -> Float[torch.Tensor, "out vocab"]:
+        count = len(batch.last_rows)
+        rows = self._norm(self._padded(x[batch.last_rows], self.row_multiple), self.weights.norm)
+        return linear(rows, self.weights.head)[:count].to(torch.float32)
+
+    def _padded(self, x: torch.Tensor, multiple: int) -> torch.Tensor:
+        """Fill up to whole multiples of rows: see `row_multiple`."""
+        missing = -x.shape[0] % multiple
+        return x if missing == 0 else torch.cat((x, x.new_zeros((missing, *x.shape[1:]))))
+
+    def trace(self, batch: FlatBatch, sequence: int) -> Iterator[tuple[str, torch.Tensor]]:
+        """Run the batch again and yield, stage by stage, what concerns one sequence: for `check_finite`.
+
+        The stages of a layer: its part of the cache, the stream after its attention, the stream after its MLP.
+        """
+        rows = slice(int(batch.host_query_start[sequence]), int(batch.host_query_start[sequence + 1]))
+        held = -(-int(batch.host_context_tokens[sequence]) // self.block_tokens)
+        blocks = batch.block_table[sequence, :held].to(torch.int64)
+        earlier = int(batch.host_context_tokens[sequence]) - (rows.stop - rows.start)
+        with torch.inference_mode():
+            plan = self.attention.plan(batch, self.kv)
+            turned = self._turns(batch.positions)
+            x = self._embed(batch)
+            yield "the embedding", x[rows]
+            for i, layer in enumerate(self.weights.layers):
+                cached = torch.stack((self.kv.keys[i][blocks], self.kv.values[i][blocks]))
+                yield f"layer {i} (its cache of earlier tokens)", cached.flatten(1, 2)[:, :earlier]
+                x = x + self._attend(i, layer, x, batch, plan, turned)
+                yield f"layer {i} (attention)", x[rows]
+                x = x + self._mlp(layer, x)
+                yield f"layer {i} (MLP)", x[rows]
+            last = x[rows.stop - 1 : rows.stop]
+            yield "the last norm", self._norm(last, self.weights.norm)
+            yield "the output matrix", linear(self._norm(last, self.weights.norm), self.weights.head)
+
+    def _turns(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines of the batch's positions, once for all layers."""
+        padded = self._padded(positions, 4 * self.row_multiple)
+        cosine, sine = turns(padded, self._frequencies, self._factor)
+        return cosine[: len(positions)].to(self.dtype), sine[: len(positions)].to(self.dtype)
+
+    def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return rms_norm(x, (x.shape[-1],), weight, self.config.norm_eps)
+
+    def _attend(
+        self,
+        index: int,
+        layer: LayerWeights,
+        x: torch.Tensor,
+        batch: FlatBatch,
+        plan: Any,
+        turned: tuple[torch.Tensor, torch.Tensor],
+    ) -> torch.Tensor:
+        c, count = self.config, len(batch.token_ids)
+        qkv = linear(self._norm(x, layer.attention_norm), layer.qkv, layer.qkv_bias)[:count]
+        sizes = (c.heads, c.kv_heads, c.norm_eps)
+        query, key, value = self._split(qkv, *turned, self._head_norms[index], *sizes)
+        self.kv.flat_keys[index].index_copy_(0, batch.slots, key)
+        self.kv.flat_values[index].index_copy_(0, batch.slots, value)
+        out = self.attention(index, query, self.kv, plan, c.window(index)).reshape(count, c.q_size)
+        return linear(self._padded(out, self.row_multiple), layer.output, layer.output_bias)
+
+    def _mlp(self, layer: LayerWeights, x: torch.Tensor) -> torch.Tensor:
+        inner = self._gate(linear(self._norm(x, layer.mlp_norm), layer.gate_up, layer.gate_up_bias))
+        return linear(inner, layer.down, layer.down_bias)
+
+
+def _head_norms(config: DecoderConfig, layer: LayerWeights) -> Float[torch.Tensor, "head dim"] | None:
+    """Weights of the norms of queries and keys, a row for each of the heads as they lie side by side."""
+    if layer.q_norm is None or layer.k_norm is None:
+        return None
+    rows = (layer.q_norm.expand(config.heads, -1), layer.k_norm.expand(config.kv_heads, -1))
+    return torch.cat(rows)

@@ -1,0 +1,217 @@
+"""`tileq analyze`: documents, printed numbers of the sources, text at 80 columns, pictures, bad input."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tileq as tq
+from tileq.cli.run import run
+
+Capture = pytest.CaptureFixture[str]
+TIME = ["--time", "launch_s=0.01,tile_s=0.03,tile_tokens=128"]
+COMMANDS: dict[str, list[str]] = {
+    "chain": ["--class", "64:8", "--residents", "3", "--laws", *TIME],
+    "fluid": [
+        "--class",
+        "128:64",
+        "--residents",
+        "32",
+        "--token-budget",
+        "128",
+        "--waiting-tokens",
+        "2000",
+        "--horizon",
+        "20",
+        *TIME,
+    ],
+    "certificate": ["--class", "128:64", "--residents", "32", "--token-budget", "128", *TIME],
+    "latency": ["sjf", "--rate", "0.5"],
+    "sizing": ["--ttft", "0.06"],
+    "network": ["--rate", "1.1", "--priority", "ab.1,ba.1,ab.2,ba.2"],
+    "disaggregate": ["--class", "1024:64", "--nodes", "3", "--kv-bytes-per-token", "1e5", *TIME],
+}
+
+
+def document(arguments: list[str], capsys: Capture) -> dict[str, Any]:
+    assert run(["analyze", *arguments, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    held: dict[str, Any] = json.loads(printed.out, parse_constant=lambda token: pytest.fail(f"{token} in JSON"))
+    return held
+
+
+@pytest.mark.parametrize("what", COMMANDS)
+def test_each_command_prints_one_document_and_text_of_80_columns(
+    what: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = document([what, *COMMANDS[what]], capsys)
+    assert held["schema_version"] == 1 and held["what"] == what
+    assert {"question", "provenance", "warnings"} <= set(held)
+    assert held["provenance"]["tileq"] == tq.__version__
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["analyze", what, *COMMANDS[what]]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 3 and max(map(len, lines)) <= 80
+
+
+# the printed numbers of the sources, by the command
+NUMBERS: list[tuple[list[str], str, float, float]] = [
+    (["latency", "fifo", "--rate", "0.9"], "response_s", 10.0, 1e-9),
+    (["latency", "sjf", "--rate", "0.7"], "response_s", 2.3122, 5e-5),
+    (["latency", "psjf", "--rate", "0.5"], "response_s", 1.5314, 5e-5),
+    (["latency", "srpt", "--rate", "0.9"], "response_s", 3.5521, 5e-5),
+    (["latency", "batching", "--rate", "3.47705146", "--alpha", ".1438", "--tau0", "1.8874"],
+     "response_s", 5.9019, 5e-5),
+    (
+        ["latency", "clipping", "--service", "lognormal:7:0.7", "--seconds-per-token", ".0225", "--rate", ".025",
+         "--limit", "1600"], "waiting_s", 22.319, 5e-4,
+    ),
+    (["sizing", "--ttft", "0.06"], "rate_per_s", 2.94946, 5e-6),
+    (["sizing", "--ttft", "0.06"], "itl_ms", 19.905, 5e-4),
+    (["chain", "--time", "launch_s=0.5", "--class", "1:1", "--residents", "1", "--rate", "1.2"], "mean_in_system", 1.05,
+     1e-9),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "key", "value", "tolerance"), NUMBERS)
+def test_numbers_of_the_sources(
+    arguments: list[str], key: str, value: float, tolerance: float, capsys: Capture
+) -> None:
+    assert math.isclose(document(arguments, capsys)[key], value, abs_tol=tolerance)
+
+
+def test_the_function_and_the_command_say_the_same(capsys: Capture) -> None:
+    time = TIME[1]
+    assert document(["chain", "--class", "64:8", "--policy", "rad", "--load", "0.9", *TIME], capsys) == (
+        tq.analysis.chain("64:8", policy="rad", load=0.9, time=time).to_dict()
+    )
+    order = ["ab.2", "ba.2", "ab.1", "ba.1"]
+    assert document(["network", "--rate", "1.1", "--priority", ",".join(order)], capsys) == (
+        tq.analysis.network(rate=1.1, priority=order).to_dict()
+    )
+
+
+def test_a_machine_of_the_catalogue(capsys: Capture) -> None:
+    held = document(["chain", "--gpu", "a100-sxm-80gb", "--class", "512:32", "--residents", "4"], capsys)
+    assert held["question"]["gpu"]["name"] == "a100-sxm-80gb" and held["provenance"]["gpu"]
+    assert any("contexts" in note for note in held["warnings"])
+    named = tq.calibration_names()[0]
+    assert (
+        document(
+            ["fluid", "--calibration", named, "--class", "512:32", "--waiting-tokens", "2000", "--horizon", "5"], capsys
+        )["capacity_per_s"]
+        > 0
+    )
+
+
+def test_a_network_from_a_file(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "agents.json"
+    steps = [
+        {"name": "plan", "engine": "A", "work_tokens": 50.0, "arrivals_per_s": 1.0},
+        {"name": "act", "engine": "B", "work_tokens": 10.0},
+    ]
+    routing = [["plan", "act", 2.0], ["act", "plan", 0.25]]
+    file.write_text(json.dumps({"engines": {"A": 200.0, "B": 100.0}, "steps": steps, "routing": routing}))
+    held = document(["network", str(file)], capsys)
+    # lambda_plan = 1 + lambda_act/4, lambda_act = 2 lambda_plan
+    assert math.isclose(held["loads"]["A"], 2 * 50 / 200) and math.isclose(held["loads"]["B"], 4 * 10 / 100)
+    assert held["bottleneck"] == "A"
+
+
+@pytest.mark.parametrize("what", ["fluid", "disaggregate"])
+@pytest.mark.parametrize("ending", ["svg", "png"])
+def test_pictures(what: str, ending: str, tmp_path: Path, capsys: Capture) -> None:
+    target = tmp_path / f"picture.{ending}"
+    document([what, *COMMANDS[what], "--plot", str(target)], capsys)
+    assert target.stat().st_size > 2000
+
+
+BAD: list[tuple[list[str], list[str]]] = [
+    (["chain", "--policy", "sarathy"], ["policy 'sarathy'", "decode-first"]),
+    (["chain", "--time", "launch=0.5"], ["'launch=0.5'", "launch_s"]),
+    (["chain", "--time", "launch_s=fast"], ["number"]),
+    (["chain", "--time", "launch_s=0.1,launch_s=0.2"], ["twice"]),
+    (["chain", "--time", "launch_s=nan"], ["launch_s"]),
+    (["chain", "--time", "launch_s=0.1", "--calibration", "x"], ["one of them"]),
+    (["chain", "--load", "1"], ["load is 1", "below 1"]),
+    (["chain", "--rate", "1e9", *TIME], ["capacity"]),
+    (["chain", "--rate", "1", "--load", "0.5"], ["one of them"]),
+    (["chain", "--residents", "0", *TIME], ["residents is 0"]),
+    (["chain", "--free-slots", "2", *TIME], ["theta"]),
+    (["chain", "--class", "512", *TIME], ["512"]),
+    (["fluid", "--policy", "x", *TIME], ["unknown"]),
+    (["fluid", "--horizon", "0", *TIME], ["horizon is 0"]),
+    (["fluid", "--plot", "p.gif", *TIME], ["gif"]),
+    (["certificate", "--policy", "x"], ["unknown"]),
+    (["certificate", "--policy", "lu-kumar", "--services", "1,2"], ["expected 4"]),
+    (["certificate", "--policy", "lu-kumar", "--services", "1,a"], ["--services", "numbers"]),
+    (["latency", "fifo", "--rate", "1"], ["load"]),
+    (["latency", "lifo", "--rate", "0.5"], ["'lifo'", "fifo"]),
+    (["latency", "fifo", "--rate", "-1"], ["rate is -1"]),
+    (["latency", "fifo", "--rate", "0.5", "--service", "exp:x"], ["exp:SECONDS"]),
+    (["latency", "fifo", "--rate", "0.5", "--service", "lognormal:7:0.7"], ["seconds_per_token"]),
+    (["latency", "batching", "--rate", "1"], ["alpha and tau0"]),
+    (["latency", "clipping", "--rate", "1"], ["seconds_per_token"]),
+    (["latency", "fifo"], ["--rate"]),
+    (["sizing"], ["neither"]),
+    (["sizing", "--rate", "1", "--ttft", "0.1"], ["both"]),
+    (["sizing", "--ttft", "0.0001"], ["ttft"]),
+    (["network", "absent.json"], ["absent.json"]),
+    (["network", "--priority", "ab.1,ba.1"], ["ba.2", "once"]),
+    (["network", "--rate", "0"], ["rate is 0"]),
+    (["disaggregate", *TIME], ["kv_bytes_per_token"]),
+    (["disaggregate", "--nodes", "0", "--kv-bytes-per-token", "1e5", *TIME], ["nodes"]),
+    (["disaggregate", "--link-bytes-per-s", "0"], ["link_bytes_per_s is 0"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "says"), BAD, ids=lambda value: " ".join(value)[:60])
+def test_bad_input_is_one_line(arguments: list[str], says: list[str], capsys: Capture) -> None:
+    assert run(["analyze", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and len(printed.err.splitlines()) == 1
+    for part in says:
+        assert part.lower() in printed.err.lower(), printed.err
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{}",
+        '{"engines": {"A": 1}, "steps": [{"name": "a"}]}',
+        '{"engines": {"A": 1}, "steps": [{"name": "a", "engine": "B", "work_tokens": 1}]}',
+        '{"engines": {"A": 1}, "steps": [{"name": "a", "engine": "A", "work_tokens": 1}], "routing": [["a", "a", 1]]}',
+        '{"engines": {"A": 1}, "steps": [{"name": "a", "engine": "A", "work_tokens": 1}], "routing": [["a"]]}',
+        '{"engines": {"A": true}, "steps": [{"name": "a", "engine": "A", "work_tokens": 1}]}',
+        '{"engines": {"A": 1}, "steps": [], "routing": []}',
+    ],
+)
+def test_networks_that_cannot_be(content: str, tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "network.json"
+    file.write_text(content)
+    assert run(["analyze", "network", str(file)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_everything_is_reachable_by_name() -> None:
+    for name in (
+        "iteration_chain",
+        "ttft_law",
+        "fluid_path",
+        "certify",
+        "mg1",
+        "SizingModel",
+        "AgentNetwork",
+        "best_split",
+    ):
+        assert callable(getattr(tq, name))
+    assert tq.chain.DecodeFirst is not tq.fluid.DecodeFirst
+    for part in (tq.chain, tq.fluid, tq.certificates, tq.latency, tq.networks, tq.disaggregation, tq.analysis):
+        assert all(hasattr(part, name) for name in part.__all__)
+    for name in tq.__all__:
+        assert getattr(tq, name) is not None
