@@ -148,7 +148,7 @@ def _sensitivity(data: Data, group: str) -> Row:
         f"{v}: TTFT {shown(drops[v])}, capacity {shown(ttft[v])}, with TBT {shown(gains[v])}" for v in known
     )
     contrary = [v for v in known if not (drops[v].estimate < 0 and ttft[v].estimate > 0 and gains[v].estimate > 0)]
-    reason = f"not so for {', '.join(contrary)}" if contrary else ""
+    reason = "; ".join(f"not so for {v}: {_binding(data, v)}" for v in contrary)
     return claim(f"{group} varied: TTFT falls, capacity grows", "-53 %, +26 %", not contrary, text, reason=reason)
 
 
