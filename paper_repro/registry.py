@@ -16,6 +16,8 @@ _ITEMS = {
     "slai-fig5a": "slai.fig5a",
     "slai-fig5b": "slai.fig5b",
     "slai-fig5c": "slai.fig5c",
+    "slai-evaluation": "slai.evaluation",
+    "slai-headline": "slai.headline",
     "dai-batch-time": "dai.batch_time",
     "dai-throughput": "dai.throughput",
     "dai-load-table": "dai.load_table",
