@@ -20,6 +20,7 @@ from tileq_engine.decoder.graphs import Graphs, GraphShape
 from tileq_engine.decoder.pool import KvPool, blocks_that_fit
 from tileq_engine.decoder.rope import attention_factor, inverse_frequencies, turns
 from tileq_engine.decoder.row_check import row_invariant
+from tileq_engine.decoder.setup import denormals_flushed
 from tileq_engine.decoder.weights import LayerWeights, Weights
 from tileq_theory.errors import InputError
 
@@ -179,6 +180,10 @@ class Decoder:
         return graphs.shapes
 
     def _run(self, batch: FlatBatch) -> Float[torch.Tensor, "out vocab"]:
+        with denormals_flushed():
+            return self._layers(batch)
+
+    def _layers(self, batch: FlatBatch) -> Float[torch.Tensor, "out vocab"]:
         plan = self.attention.plan(batch, self.kv)
         turned = self._turns(batch.positions)
         x = self._embed(batch)
