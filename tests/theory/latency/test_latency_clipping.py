@@ -207,7 +207,7 @@ def test_priorities_conserve_work_and_show_who_starves() -> None:
 
 
 def test_bad_numbers_are_named() -> None:
-    with pytest.raises(InputError, match="offered"):
+    with pytest.raises(InputError, match="is 2 on 2 server"):
         erlang_c(2, 2.0)
     with pytest.raises(InputError, match="places is 1"):
         bounded_queue(rate_per_s=1.0, service_rate_per_s=1.0, places=1, servers=2)
