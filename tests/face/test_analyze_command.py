@@ -282,3 +282,29 @@ def test_a_threshold_leaves_some_slots_and_a_static_batch_has_no_fluid(capsys: C
         policy = "theta" if what == "chain" else "threshold"
         assert run(["analyze", what, *TIME, "--policy", policy, "--residents", "8", "--free-slots", slots]) == 2
         assert "free_slots" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["chain", "--class", "uniform(1,9):8", *TIME], "prompt length"),
+        (["chain", "--class", "5:uniform(1,9)", *TIME], "geometric"),
+        (["chain", "--class", "5:geometric(9,20)", *TIME], "geometric"),
+        (["fluid", "--time", "launch_s=0"], "time of an iteration"),
+        (["latency", "servers", "--rate", "3", "--servers", "2"], "E[S] is 3 on 2"),
+        (["sizing", "--blocked", "2"], "share below 1"),
+        (["latency", "clipping", "--rate", "1", "--service", "lognormal:800:1", "--seconds-per-token", "1",
+          "--limit", "9"], "mu is 800"),
+    ],
+)  # fmt: skip
+def test_what_has_no_answer_is_refused_in_one_line(arguments: list[str], named: str, capsys: Capture) -> None:
+    assert run(["analyze", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and len(printed.err.splitlines()) == 1 and named in printed.err
+
+
+def test_one_node_has_no_split_and_capacity_is_named(capsys: Capture) -> None:
+    assert run(["analyze", "disaggregate", "--nodes", "1"]) == 0
+    assert "a split takes two nodes" in capsys.readouterr().out
+    assert run(["analyze", "fluid", "--load", "1", "--horizon", "1"]) == 0
+    assert "at its capacity" in capsys.readouterr().out

@@ -86,6 +86,7 @@ def fluid(
     rest = model.equilibrium(system, rule)
     drained = path.drained_s
     stable = offered < capacity
+    verdict = "stable" if stable else "at its capacity" if offered == capacity else "overloaded"
     answer = {
         "capacity_per_s": capacity,
         "rate_per_s": offered,
@@ -133,7 +134,7 @@ def fluid(
         "fluid",
         question=question,
         answer=answer,
-        headline=f"{policy} on {where.label}: {'stable' if stable else 'overloaded'} in the fluid limit",
+        headline=f"{policy} on {where.label}: {verdict} in the fluid limit",
         sections=[("Fluid model", rows)],
         provenance=where.provenance(),
         warnings=[

@@ -117,7 +117,11 @@ class TokenClipping:
         """Return the model with ln N ~ Normal(mu, sigma^2), N continuous as in the source."""
         from scipy.stats import lognorm
 
-        law = lognorm(positive("sigma", sigma), scale=math.exp(finite("mu", mu)))
+        if abs(finite("mu", mu)) + 50 * positive("sigma", sigma) > 700:
+            raise InputError(
+                f"mu is {mu!r} and sigma {sigma!r}; expected the logarithm of tokens: e^mu of them at the median"
+            )
+        law = lognorm(sigma, scale=math.exp(mu))
         named = ServiceLaw.from_distribution(law, name=f"lognormal({mu:g}, {sigma:g})")
         return cls(named, seconds_per_token, rate_per_s, setup_s)
 

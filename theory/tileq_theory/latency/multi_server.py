@@ -62,7 +62,7 @@ def erlang_c(servers: int, offered: float) -> float:
     """
     c, a = positive_int("servers", servers), nonnegative("offered", offered)
     if a >= c:
-        raise InputError(f"offered is {offered!r} on {c} servers; expected rate * E[S] below the number of servers")
+        raise InputError(f"rate * E[S] is {a:.6g} on {c} server(s); expected it below the number of servers")
     blocked = erlang_b(c, a)
     return c * blocked / (c - a * (1 - blocked))
 
