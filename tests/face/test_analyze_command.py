@@ -308,3 +308,12 @@ def test_one_node_has_no_split_and_capacity_is_named(capsys: Capture) -> None:
     assert "a split takes two nodes" in capsys.readouterr().out
     assert run(["analyze", "fluid", "--load", "1", "--horizon", "1"]) == 0
     assert "at its capacity" in capsys.readouterr().out
+
+
+def test_a_threshold_where_the_fluid_rests_is_followed_until_it_has_drained(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tileq_theory.fluid.trajectory._MOST_SEGMENTS", 300)
+    held = document(["fluid", "--policy", "threshold", "--free-slots", "64", "--load", "0.9"], capsys)
+    assert held["stable"] and 20 < held["drained_s"] < 30
+    assert any("threshold" in note for note in held["warnings"])
