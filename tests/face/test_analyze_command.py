@@ -215,3 +215,105 @@ def test_everything_is_reachable_by_name() -> None:
         assert all(hasattr(part, name) for name in part.__all__)
     for name in tq.__all__:
         assert getattr(tq, name) is not None
+
+
+def test_a_node_is_certified_where_its_fluid_is_stable_and_not_beyond(capsys: Capture) -> None:
+    """Attention, the reading of KV, slots and memory count: nothing above the fluid's capacity is called stable."""
+    for requests in ("512:64", "64:512", "4000:2000"):
+        capacity = document(["fluid", "--class", requests, "--horizon", "1"], capsys)["capacity_per_s"]
+        # full slots of long contexts cost a tile more than those at rest: a little below capacity they already lose
+        for load, stable in ((0.94 if requests == "4000:2000" else 0.98, True), (1.02, False)):
+            held = document(["certificate", "--class", requests, "--rate", f"{load * capacity!r}"], capsys)
+            assert (held["verdict"] == "stable") == stable, (requests, load, held["verdict"])
+            assert held["verified"] or held["verdict"] == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["latency", "fifo", "--rate", "0.7", "--servers", "3"], "servers"),
+        (["latency", "srpt", "--rate", "0.7", "--limit", "100"], "limit"),
+        (["latency", "servers", "--rate", "0.7", "--alpha", "1"], "alpha"),
+        (["latency", "fifo", "--rate", "0.7", "--setup", "-1"], "setup"),
+        (["latency", "batching", "--rate", "1", "--alpha", ".1", "--tau0", ".1", "--service", "exp:2"], "service"),
+        (["certificate", "--policy", "lu-kumar", "--gpu", "l4"], "gpu"),
+        (["certificate", "--policy", "lu-kumar", "--class", "5:5"], "requests"),
+        (["chain", *TIME, "--gpu", "l4"], "gpu"),
+        (["fluid", *TIME, "--tp", "2"], "tp"),
+    ],
+)
+def test_an_option_that_the_question_does_not_read_is_refused(
+    arguments: list[str], named: str, capsys: Capture
+) -> None:
+    assert run(["analyze", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and len(printed.err.splitlines()) == 1 and named in printed.err
+
+
+@pytest.mark.parametrize(
+    ("steps", "routing", "named"),
+    [
+        ('{"name":"x","engine":"a","work_tokens":0.1,"arrivals_per_s":0}', "[]", "arrivals_per_s"),
+        ('{"name":"x","engine":"a","work_tokens":"0.1"}', "[]", "work_tokens"),
+        ('{"name":5,"engine":"a","work_tokens":0.1}', "[]", "name of steps"),
+        ('"x"', "[]", "steps"),
+        ('{"name":"x","engine":"a","work_tokens":0.1,"arrivals":1}', "[]", "arrivals_per_s"),
+        ('{"name":"x","engine":"a","work_tokens":0.1,"arrivals_per_s":1}', '{"x": 0.1}', "routing"),
+        ('{"name":"x","engine":"a","work_tokens":0.1,"arrivals_per_s":1}', '[["x","x","0.5"]]', "share"),
+        ('{"name":"x","engine":"a","work_tokens":0.1,"arrivals_per_s":1}', '[["x","x",true]]', "share"),
+        ('{"name":"x","engine":"a","work_tokens":0.1,"arrivals_per_s":1}', '[["x","x",0.5],["x","x",0.2]]', "twice"),
+        ('{"name":"x","engine":"a","work_tokens":0.1,"arrivals_per_s":1}', '[["x","x",1.0]]', "spectral radius"),
+        ('{"name":"x","engine":"b","work_tokens":0.1,"arrivals_per_s":1}', "[]", "engine"),
+    ],
+)
+def test_a_networks_file_is_read_as_it_stands(
+    steps: str, routing: str, named: str, tmp_path: Path, capsys: Capture
+) -> None:
+    file = tmp_path / "agents.json"
+    file.write_text(f'{{"engines": {{"a": 1}}, "steps": [{steps}], "routing": {routing}}}')
+    assert run(["analyze", "network", str(file)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and len(printed.err.splitlines()) == 1
+    assert "agents.json" in printed.err and named in printed.err and "tileq_theory" not in printed.err
+
+
+def test_a_threshold_leaves_some_slots_and_a_static_batch_has_no_fluid(capsys: Capture) -> None:
+    for what, slots in (("chain", "9"), ("fluid", "8"), ("fluid", "9")):
+        policy = "theta" if what == "chain" else "threshold"
+        assert run(["analyze", what, *TIME, "--policy", policy, "--residents", "8", "--free-slots", slots]) == 2
+        assert "free_slots" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["chain", "--class", "uniform(1,9):8", *TIME], "prompt length"),
+        (["chain", "--class", "5:uniform(1,9)", *TIME], "geometric"),
+        (["chain", "--class", "5:geometric(9,20)", *TIME], "geometric"),
+        (["fluid", "--time", "launch_s=0"], "time of an iteration"),
+        (["latency", "servers", "--rate", "3", "--servers", "2"], "E[S] is 3 on 2"),
+        (["sizing", "--blocked", "2"], "share below 1"),
+        (["latency", "clipping", "--rate", "1", "--service", "lognormal:800:1", "--seconds-per-token", "1",
+          "--limit", "9"], "mu is 800"),
+    ],
+)  # fmt: skip
+def test_what_has_no_answer_is_refused_in_one_line(arguments: list[str], named: str, capsys: Capture) -> None:
+    assert run(["analyze", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and len(printed.err.splitlines()) == 1 and named in printed.err
+
+
+def test_one_node_has_no_split_and_capacity_is_named(capsys: Capture) -> None:
+    assert run(["analyze", "disaggregate", "--nodes", "1"]) == 0
+    assert "a split takes two nodes" in capsys.readouterr().out
+    assert run(["analyze", "fluid", "--load", "1", "--horizon", "1"]) == 0
+    assert "at its capacity" in capsys.readouterr().out
+
+
+def test_a_threshold_where_the_fluid_rests_is_followed_until_it_has_drained(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tileq_theory.fluid.trajectory._MOST_SEGMENTS", 300)
+    held = document(["fluid", "--policy", "threshold", "--free-slots", "64", "--load", "0.9"], capsys)
+    assert held["stable"] and 20 < held["drained_s"] < 30
+    assert any("threshold" in note for note in held["warnings"])

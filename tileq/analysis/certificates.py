@@ -7,7 +7,7 @@ __all__ = ["certificate"]
 from typing import Any
 
 from tileq.analysis.answer import Analysis, analysis
-from tileq.analysis.machine import machine, one_class
+from tileq.analysis.machine import DEFAULTS, Machine, Traffic, machine, one_class
 from tileq.words import number
 from tileq_theory.conventions import TokenConvention
 from tileq_theory.errors import InputError, near_matches, positive, positive_int
@@ -62,7 +62,10 @@ def certificate(
             "rate_per_s": offered,
             "prefill_tokens": traffic.demand.prefill_tokens,
             "decode_tokens": traffic.demand.decode_tokens,
+            "attention_pairs": traffic.demand.attention_pairs,
+            "kv_read_tokens": traffic.demand.kv_read_tokens,
         }
+        residents, notes = _resident(residents, traffic, where)
         if policy == "rad":
             model = theory.rad_modes(where.time, **common, b_col=residents, b_lcm=token_budget)
         elif policy == "exclusive":
@@ -76,9 +79,18 @@ def certificate(
             "convention": convention,
             **where.to_dict(),
         }
-        provenance, warnings = where.provenance(), list(where.warnings)
+        provenance, warnings = where.provenance(), [*where.warnings, *notes]
         label = where.label
     else:
+        for name, value, usual in (
+            ("requests", requests, "512:64"),
+            ("token_budget", token_budget, 512),
+            ("residents", residents, 128),
+            ("convention", convention, "engine"),
+            *((name, value, DEFAULTS.get(name)) for name, value in of_machine.items()),
+        ):
+            if value != usual:
+                raise InputError(f"{name} is given and policy is {policy}, a network; expected it with a node only")
         given = (0.1, 0.6, 0.1, 0.6) if services is None else tuple(services)
         if len(given) != 4:
             raise InputError(f"services has {len(given)} numbers; expected 4, one a class")
@@ -101,7 +113,8 @@ def certificate(
         text = ", ".join(f"{name} {number(float(w))}" for name, w in zip(model.coordinates, weights, strict=True))
         rows.append((f"function {place + 1}", text))
     if found.growth is not None:
-        rows.append(("grows", ", ".join(number(float(w)) for w in found.growth)))
+        pairs = zip(model.coordinates, found.growth, strict=True)
+        rows.append(("grows", ", ".join(f"{name} {number(float(w))}" for name, w in pairs)))
     if found.cycle is not None:
         rows.append(("cycle", f"returns {number(float(found.cycle.factor))} times as large"))
     return analysis(
@@ -113,3 +126,24 @@ def certificate(
         provenance=provenance,
         warnings=warnings,
     )
+
+
+def _resident(residents: int, traffic: Traffic, where: Machine) -> tuple[int, list[str]]:
+    """Return the requests served at a time that slots and memory allow, and what to know about it."""
+    slots, notes = positive_int("residents", residents), []
+    if where.time.kv_token_s > 0:
+        notes.append("the certificate knows no contexts: reading KV is charged as of the mean context")
+    if where.setting is not None:
+        whole = traffic.demand.prefill_tokens + traffic.demand.decode_tokens
+        if where.setting.kv_tokens < whole:
+            raise InputError(
+                f"the KV memory holds {where.setting.kv_tokens} tokens and a request {whole:g}; expected room for one"
+            )
+        context = (
+            traffic.demand.kv_read_tokens / traffic.demand.decode_tokens if traffic.demand.decode_tokens else whole
+        )
+        fits = max(1, int(where.setting.kv_tokens // context))
+        if fits < slots:
+            notes.append(f"{fits} requests of mean context fit into the KV memory: so many are taken for residents")
+            slots = fits
+    return slots, notes

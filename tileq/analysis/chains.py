@@ -7,7 +7,7 @@ __all__ = ["chain"]
 from typing import Any
 
 from tileq.analysis.answer import Analysis, Section, analysis
-from tileq.analysis.machine import machine, one_class
+from tileq.analysis.machine import Traffic, machine, one_class
 from tileq.words import number, percent, seconds
 from tileq_theory.conventions import TokenConvention
 from tileq_theory.errors import InputError, near_matches, positive, positive_int
@@ -50,7 +50,8 @@ def chain(
 
     Examples
     --------
-    >>> chain("1:1", time="launch_s=0.5", residents=1, rate=1.2).to_dict()["mean_in_system"]  # M/D/1
+    >>> answer = chain("1:1", time="launch_s=0.5", residents=1, rate=1.2)  # M/D/1
+    >>> round(answer.to_dict()["mean_in_system"], 9)
     1.05
     """
     from tileq_theory.chain import ChainSystem, chain_capacity, iteration_chain, ttft_law, wait_time_law
@@ -59,8 +60,7 @@ def chain(
     where = machine(**of_machine)
     traffic = one_class(requests, convention)
     prompt = traffic.prompt_tokens
-    if prompt != int(prompt):
-        raise InputError(f"requests {requests!r} have a mean prompt of {prompt:g}; expected one whole prompt length")
+    _lengths(requests, traffic)
     time, warnings = where.time, list(where.warnings)
     if time.kv_token_s > 0:
         context = traffic.demand.kv_read_tokens / max(traffic.demand.decode_tokens, 1e-300)
@@ -126,6 +126,18 @@ def chain(
         provenance=where.provenance(),
         warnings=warnings,
     )
+
+
+def _lengths(requests: str, traffic: Traffic) -> None:
+    """Refuse laws that the chain does not have, rather than answer for others of the same mean."""
+    from tileq_theory.lengths import Fixed, Geometric, Independent
+
+    laws = traffic.requests.lengths
+    if not isinstance(laws, Independent) or not isinstance(laws.prompt, Fixed):
+        raise InputError(f"requests are {requests!r}; expected one prompt length, as in 512:64")
+    output = laws.output
+    if not isinstance(output, Fixed) and not (isinstance(output, Geometric) and output.cap is None):
+        raise InputError(f"requests are {requests!r}; expected the mean of a geometric output, as in 512:64")
 
 
 def _offered(rate: float | None, load: float | None, capacity: float) -> float:

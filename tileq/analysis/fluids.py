@@ -11,7 +11,7 @@ from tileq.analysis.answer import Analysis, analysis
 from tileq.analysis.machine import machine, one_class
 from tileq.words import number, percent, seconds
 from tileq_theory.conventions import TokenConvention
-from tileq_theory.errors import InputError, near_matches, nonnegative, positive, positive_int
+from tileq_theory.errors import InputError, SolveError, near_matches, nonnegative, positive, positive_int
 
 _POLICIES = ("decode-first", "prefill-first", "prefills-mixed", "rad", "threshold")
 
@@ -82,10 +82,16 @@ def fluid(
     system = system_at(offered)
     start = model.FluidState(waiting_tokens=nonnegative("waiting_tokens", waiting_tokens))
     ahead = positive("horizon", horizon)
-    path = model.fluid_path(system, rule, start=start, horizon_s=ahead)
+    notes = ["the fluid limit leaves out the noise of arrivals: it has no waiting below capacity"]
+    try:
+        path = model.fluid_path(system, rule, start=start, horizon_s=ahead)
+    except SolveError:  # a threshold that lies where the fluid rests is met without end
+        path = model.fluid_path(system, rule, start=start, horizon_s=ahead, until_drained=True)
+        notes.append("the path meets its threshold without end once nobody waits; it is followed to there")
     rest = model.equilibrium(system, rule)
     drained = path.drained_s
     stable = offered < capacity
+    verdict = "stable" if stable else "at its capacity" if offered == capacity else "overloaded"
     answer = {
         "capacity_per_s": capacity,
         "rate_per_s": offered,
@@ -133,12 +139,9 @@ def fluid(
         "fluid",
         question=question,
         answer=answer,
-        headline=f"{policy} on {where.label}: {'stable' if stable else 'overloaded'} in the fluid limit",
+        headline=f"{policy} on {where.label}: {verdict} in the fluid limit",
         sections=[("Fluid model", rows)],
         provenance=where.provenance(),
-        warnings=[
-            *where.warnings,
-            "the fluid limit leaves out the noise of arrivals: it has no waiting below capacity",
-        ],
+        warnings=[*where.warnings, *notes],
         draw=draw,
     )

@@ -63,6 +63,19 @@ def latency(
     if kind not in KINDS:
         raise InputError(f"kind {kind!r} is unknown; {near_matches('kinds of latency', kind, KINDS)}")
     offered = positive("rate", rate)
+    _belongs(
+        kind,
+        service=None if service == "exp:1" else service,
+        seconds_per_token=seconds_per_token,
+        setup=setup or None,
+        alpha=alpha,
+        tau0=tau0,
+        max_batch=max_batch,
+        limit=limit,
+        loss_weight=loss_weight,
+        patience=patience,
+        servers=None if servers == 1 and servers is not True else servers,
+    )
     question: dict[str, Any] = {"kind": kind, "rate_per_s": offered}
     if kind == "batching":
         question |= {"alpha_s": alpha, "tau0_s": tau0, "max_batch": max_batch}
@@ -90,6 +103,22 @@ def latency(
     )
 
 
+_OF = {
+    **dict.fromkeys(("alpha", "tau0", "max_batch"), ("batching",)),
+    **dict.fromkeys(("limit", "loss_weight", "patience"), ("clipping",)),
+    **dict.fromkeys(("service", "seconds_per_token", "setup"), tuple(k for k in KINDS if k != "batching")),
+    "servers": ("servers",),
+}
+
+
+def _belongs(kind: str, **given: object) -> None:
+    """Refuse what the kind does not read: an answer that passes over it would be one to another question."""
+    for name, value in given.items():
+        if value is not None and kind not in _OF[name]:
+            of = _OF[name][0] if len(_OF[name]) == 1 else "the kinds with a service law"
+            raise InputError(f"{name} is given and kind is {kind}; expected it with {of} only")
+
+
 def _service(text: str, seconds_per_token: float | None, setup: float) -> ServiceLaw:
     from tileq_theory.latency import ServiceLaw
     from tileq_theory.lengths import parse_lengths
@@ -100,6 +129,10 @@ def _service(text: str, seconds_per_token: float | None, setup: float) -> Servic
         "fixed": ServiceLaw.deterministic,
     }
     if name in simple and seconds_per_token is None:
+        if setup:
+            raise InputError(
+                f"setup is {setup!r} and service is {text!r}, seconds; expected it with a law of tokens only"
+            )
         try:
             return simple[name](float(value))
         except ValueError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Machine", "Traffic", "machine", "one_class"]
+__all__ = ["DEFAULTS", "Machine", "Traffic", "machine", "one_class"]
 
 from dataclasses import dataclass, fields
 from os import PathLike
@@ -15,6 +15,8 @@ from tileq_theory.errors import InputError, near_matches
 from tileq_theory.iteration_time import IterationTime
 from tileq_theory.request_class import RequestClass, parse_class
 
+DEFAULTS: dict[str, Any] = {"gpu": "h100-sxm", "model": "llama-3.1-8b", "tp": 1, "dtype": "bf16", "times": "corrected",
+                            "memory_utilisation": 0.9}  # fmt: skip
 _COEFFICIENTS = {f.name for f in fields(IterationTime)} - {"provenance", "error_band", "kv_counts_prefill"}
 
 
@@ -70,8 +72,11 @@ def machine(
         Coefficients that are unknown or no numbers, `time` beside `calibration`, or what `plan` refuses.
     """
     if time is not None:
-        if calibration is not None:
-            raise InputError("both time and calibration are given; expected one of them")
+        given = {"gpu": gpu, "model": model, "tp": tp, "dtype": dtype, "kv_dtype": kv_dtype, "times": times,
+                 "memory_utilisation": memory_utilisation, "calibration": calibration}  # fmt: skip
+        for name, value in given.items():
+            if value is not DEFAULTS.get(name) and value != DEFAULTS.get(name):
+                raise InputError(f"both time and {name} are given; expected one of them")
         made = time if isinstance(time, IterationTime) else _coefficients(time)
         return Machine(made, "the given coefficients", None, ())
     setting = make_setting(

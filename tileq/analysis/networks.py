@@ -58,6 +58,8 @@ def network(
         "response_s": None,
         "priority": None,
     }
+    if not net.arrivals_per_s.any():
+        raise InputError(f"{label}: arrivals_per_s is 0 at every step; expected arrivals at one at least")
     rows = [(name, f"load {percent(load)}") for name, load in loads.items()]
     rows.append(("bottleneck", f"{net.bottleneck}: all rates times {number(net.capacity_scale)} saturate it"))
     warnings = []
@@ -127,13 +129,43 @@ def _read(path: str | PathLike[str]) -> AgentNetwork:
             f"{where}: expected an object of engines (name: tokens/s), steps (a list) and routing (a list)"
         )
     try:
-        steps = [Step(**step) for step in held["steps"]]
-        follows = {(str(a), str(b)): float(share) for a, b, share in held.get("routing", [])}
-    except (TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise InputError(f"{where}: {error}") from None
+        steps = [Step(**_step(place, step)) for place, step in enumerate(held["steps"])]
+        engines = {name: _number(f"rate of engine {name!r}", rate) for name, rate in held["engines"].items()}
+        return AgentNetwork(engines, steps, _routing(held.get("routing", [])))
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _step(place: int, given: object) -> dict[str, Any]:
+    """Return the fields of a step as the file states them."""
+    asked = ("name", "engine", "work_tokens")
+    if not isinstance(given, dict) or set(given) - {*asked, "arrivals_per_s"} or not set(asked) <= set(given):
         raise InputError(
-            f"{where}: steps are objects of name, engine, work_tokens and arrivals_per_s, routing a list of "
-            f"[from, to, share]; {error}"
-        ) from None
-    return AgentNetwork(held["engines"], steps, follows)
+            f"steps[{place}] is {given!r}; expected an object of name, engine, work_tokens and, if any, arrivals_per_s"
+        )
+    for key in ("name", "engine"):
+        if not isinstance(given[key], str):
+            raise InputError(f"{key} of steps[{place}] is {given[key]!r}; expected a text")
+    return {k: v if k in ("name", "engine") else _number(f"{k} of step {given['name']!r}", v) for k, v in given.items()}
+
+
+def _routing(given: object) -> dict[tuple[str, str], float]:
+    """Return the mean number of next steps by (step, next step)."""
+    if not isinstance(given, list):
+        raise InputError(f"routing is {given!r}; expected a list of [from, to, share]")
+    follows: dict[tuple[str, str], float] = {}
+    for place, row in enumerate(given):
+        if not isinstance(row, list) or len(row) != 3 or not all(isinstance(name, str) for name in row[:2]):
+            raise InputError(f"routing[{place}] is {row!r}; expected [from, to, share]")
+        pair = (row[0], row[1])
+        if pair in follows:
+            raise InputError(f"routing has {row[0]!r} to {row[1]!r} twice; expected one share for them")
+        follows[pair] = _number(f"share of routing[{place}]", row[2])
+    return follows
+
+
+def _number(name: str, value: object) -> float:
+    """Return a number that the file states as one, not as a text."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputError(f"{name} is {value!r}; expected a number")
+    return float(value)

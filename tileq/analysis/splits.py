@@ -72,7 +72,8 @@ def disaggregate(
     rows = [
         ("mixed", f"{number(found.mixed_per_s)} requests/s: prefill and decode in one batch"),
         ("aggregated", f"{number(found.aggregated_per_s)} requests/s: every node takes turns"),
-        ("disaggregated", f"{number(found.disaggregated_per_s)} requests/s: {split.prefill_nodes} prefill and "
+        ("disaggregated", "none: a split takes two nodes" if nodes < 2 else
+         f"{number(found.disaggregated_per_s)} requests/s: {split.prefill_nodes} prefill and "
          f"{split.decode_nodes} decode nodes, {split.binding} binds"),
         ("split at will", f"{number(found.relaxed_per_s)} requests/s, were nodes divisible"),
         ("KV transfer", f"{seconds(split.transfer_s)} a request"),

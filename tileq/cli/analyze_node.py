@@ -21,7 +21,9 @@ FreeSlots = Annotated[int | None, o.option("theta, threshold: k.", o.ENGINE, con
 Laws = Annotated[bool, o.option("Quantiles of waiting and TTFT.", o.OUTPUT, show_default=False)]
 Rule = Annotated[str, o.option("decode-first, prefill-first, rad, theta, static.", o.ENGINE)]
 FluidRule = Annotated[str, o.option("decode-first, prefill-first, prefills-mixed, rad, threshold.", o.ENGINE)]
-Proof = Annotated[str, o.option("work-conserving, rad, exclusive, rybko-stolyar, lu-kumar.", o.ENGINE)]
+Proof = Annotated[
+    str, o.option("work-conserving, rad, exclusive, rybko-stolyar, rybko-stolyar-entry-first, lu-kumar.", o.ENGINE)
+]
 Services = Annotated[str | None, o.option("Network: four mean times, s, commas between.", o.TRAFFIC)]
 Waiting = Annotated[float, o.option("Prefill tokens at time 0.", o.TRAFFIC, converter=o.number)]
 Horizon = Annotated[float, o.option("Seconds looked ahead.", o.LIMITS, converter=o.number)]

@@ -78,3 +78,28 @@ def test_numbers_that_cannot_be(bad: dict[str, float]) -> None:
     good: dict[str, float] = {"rate_per_s": 1.0, "prefill_tokens": 10, "decode_tokens": 10, "b_col": 8}
     with pytest.raises(InputError, match=next(iter(bad))):
         rad_modes(RAD, **(good | bad))  # type: ignore[arg-type]
+
+
+def test_slots_that_cannot_fill_the_budget_bind_a_policy_that_would_fill_it() -> None:
+    """64 prompt and 512 output tokens: 128 slots decode and refill 144 tokens of the 512, at the price of 256."""
+    demand = {"prefill_tokens": 64, "decode_tokens": 511, "token_budget": 512, "residents": 128}
+    capacity = 128 / 512 / float(DAI.tau_s(128 * 575 / 512))
+    for load, verdict in ((0.99, "stable"), (1.01, "undecided")):
+        model = work_conserving_modes(DAI, rate_per_s=load * capacity, **demand)
+        proof = certify(model)
+        assert (proof.verdict == "stable") == (load < 1), verdict
+        assert proof.verify(model)
+
+
+def test_reading_kv_and_attention_take_their_time() -> None:
+    time = IterationTime(launch_s=0.01, token_s=1e-5, kv_token_s=1e-8, pair_s=1e-9, sequence_s=1e-6)
+    demand = {"prefill_tokens": 500.0, "decode_tokens": 100.0, "attention_pairs": 125250.0, "kv_read_tokens": 55050.0}
+    prefill_s = (0.01 + 512e-5 + 512 * 250.5e-9 + 512 / 500 * 1e-6) / 512
+    decode_s = (0.01 + 64e-5 + 64 * 550.5e-8 + 64e-6) / 64
+    capacity = 1 / (500 * prefill_s + 100 * decode_s)
+    for load, verdict in ((0.999, "stable"), (1.001, "unstable")):
+        rate = load * capacity
+        assert certify(rad_modes(time, rate_per_s=rate, b_col=64, b_lcm=512, **demand)).verdict == verdict
+        assert (
+            certify(exclusive_modes(time, rate_per_s=rate, token_budget=512, residents=64, **demand)).verdict == verdict
+        )

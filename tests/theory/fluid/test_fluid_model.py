@@ -239,3 +239,14 @@ def test_the_phase_plane_shows_field_paths_and_rest() -> None:
     assert len(axes.lines) == 5  # two paths, two starts, rest
     assert len(axes.collections) == 1
     assert axes.get_ylabel() == "prefill tokens waiting"
+
+
+def test_a_thresholds_throughput_is_its_integral_exactly() -> None:
+    """Constant iterations of t: k prompts of one iteration each, then D t ln(N/(N - k))."""
+    demand = Demand(100, 50, 50 * 150, 5050, 7500, 51)
+    node = FluidSystem(IterationTime.constant(0.1), demand, rate_per_s=0, token_budget=100, residents=64)
+    for k in (1, 16, 63):
+        expected = k / (k * 0.1 + 50 * 0.1 * math.log(64 / (64 - k)))
+        assert math.isclose(ExclusiveThreshold(k).saturated_rate_per_s(node) or 0.0, expected, rel_tol=1e-12)
+    with pytest.raises(InputError, match="free_slots"):
+        ExclusiveThreshold(64).saturated_rate_per_s(node)

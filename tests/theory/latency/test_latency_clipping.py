@@ -207,7 +207,7 @@ def test_priorities_conserve_work_and_show_who_starves() -> None:
 
 
 def test_bad_numbers_are_named() -> None:
-    with pytest.raises(InputError, match="offered"):
+    with pytest.raises(InputError, match="is 2 on 2 server"):
         erlang_c(2, 2.0)
     with pytest.raises(InputError, match="places is 1"):
         bounded_queue(rate_per_s=1.0, service_rate_per_s=1.0, places=1, servers=2)
@@ -229,3 +229,14 @@ def test_sizing_times_are_positive_with_prompts_beyond_the_budget() -> None:
     alone = 12 + decode + nc * model.token_time_ms(nc) / 40
     assert point.itl_ms == pytest.approx(alone, rel=1e-4)
     assert all(value >= 0 for value in (point.waiting_ms, point.prefill_ms, point.ttft_ms))
+
+
+@pytest.mark.parametrize("weight", [0.05, 0.5, 20.0, 1e4])
+def test_the_best_limit_beats_every_limit_however_small_the_weight(weight: float) -> None:
+    model = TokenClipping.lognormal(7.0, 0.7, seconds_per_token=0.0225, rate_per_s=1 / 40)
+    best = model.best_limit(loss_weight_s=weight)
+    for limit in np.geomspace(0.1, 3e4, 300):
+        queue = model.at(float(limit))
+        assert best.cost <= (queue.waiting_s + weight * queue.lost_share) * (1 + 1e-9)
+    if weight == 0.05:  # everything is clipped: W ~ lambda a^2 n^2/2, so n = weight/(E[N] lambda a^2)
+        assert math.isclose(best.queue.limit_tokens, 0.05 / (model.tokens.mean_s * 0.0225**2 / 40), rel_tol=5e-3)

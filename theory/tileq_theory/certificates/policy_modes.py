@@ -6,7 +6,11 @@ policy makes them (less full ones need few requests), which leaves the modes
 
     RAD                 prefill (b_lcm, 0) at tau(b_lcm);  decode (0, b_col) at tau(b_col)
     exclusive (vLLM v0) prefill (b_max, 0) at tau(b_max);  decode (0, N) at tau(N)
-    work-conserving     any (b - d, d), 0 <= d <= min(N, b), at tau(b): the two ends of the segment
+    work-conserving     any (b - d, d), 0 <= d <= min(N, b), at tau(b): the two ends of the segment; and, where N
+                        slots cannot fill the budget, (N P, N D)/(D + 1): a prompt joins when a resident ends
+
+An iteration takes tau(n) and, where the demand has them, e A/P a prefill token, k G/D a decode token (contexts at their
+mean) and s a sequence.
 
 RAD's own function is the backlog B = prefill left + decode left: with one tile b for both kinds of batch its drift is
 (arriving tokens a slot - b) a slot, in every full slot.
@@ -29,16 +33,25 @@ def _modes(
     rate_per_s: float,
     prefill_tokens: float,
     decode_tokens: float,
-    batches: dict[str, tuple[int, int, float]],
+    batches: dict[str, tuple[float, float]],
+    time: IterationTime,
+    attention_pairs: float,
+    kv_read_tokens: float,
 ) -> FluidModes:
-    """Return the modes of the named batches (prefill tokens, decode tokens, seconds)."""
+    """Return the modes of the named batches (prefill tokens, decode tokens)."""
     rate = exact("rate_per_s", positive("rate_per_s", rate_per_s))
     prompt = rate * exact("prefill_tokens", nonnegative("prefill_tokens", prefill_tokens))
     steps = rate * exact("decode_tokens", nonnegative("decode_tokens", decode_tokens))
+    pairs = nonnegative("attention_pairs", attention_pairs) / prefill_tokens if prefill_tokens else 0.0
+    context = nonnegative("kv_read_tokens", kv_read_tokens) / decode_tokens if decode_tokens else 0.0
     modes = []
-    for name, (prefill, decode, seconds) in batches.items():
+    for name, (prefill, decode) in batches.items():
+        read = decode * context + (prefill if time.kv_counts_prefill else 0.0)
+        sequences = decode + (prefill / prefill_tokens if prefill_tokens else 0.0)
+        seconds = float(time(prefill + decode, prefill * pairs, read, sequences))
         length = exact(f"time of a {name} iteration", positive(f"time of a {name} iteration", seconds))
-        modes.append(Mode(name, (prompt - prefill / length, steps - decode / length)))
+        drift = (prompt - Fraction(prefill) / length, steps - Fraction(decode) / length)
+        modes.append(Mode(name, drift))
     return FluidModes(_COORDINATES, tuple(modes))
 
 
@@ -50,19 +63,23 @@ def rad_modes(
     decode_tokens: float,
     b_col: int,
     b_lcm: int | None = None,
+    attention_pairs: float = 0.0,
+    kv_read_tokens: float = 0.0,
 ) -> FluidModes:
     r"""Return RAD's two modes.
 
     Parameters
     ----------
     time
-        tau(n) is used: attention and KV terms are left out, as in RAD's model.
+        Iteration time; its attention and KV terms count with the two amounts below.
     rate_per_s
         lambda > 0.
     prefill_tokens, decode_tokens
         E[P] and E[D] of a request (for prompts that are not tile multiples, b_lcm E[ceil(P/b_lcm)]).
     b_col, b_lcm
         Tokens of the decode and of the prefill tile (the same by default).
+    attention_pairs, kv_read_tokens
+        A and G of a request; 0: attention and the reading of KV are left out, as in RAD's model.
 
     References
     ----------
@@ -78,11 +95,11 @@ def rad_modes(
     """
     decode = positive_int("b_col", b_col)
     prefill = decode if b_lcm is None else positive_int("b_lcm", b_lcm)
-    batches = {
-        "prefill": (prefill, 0, float(time.tau_s(prefill))),
-        "decode": (0, decode, float(time.tau_s(decode))),
+    batches: dict[str, tuple[float, float]] = {
+        "prefill": (prefill, 0),
+        "decode": (0, decode),
     }
-    return _modes(rate_per_s, prefill_tokens, decode_tokens, batches)
+    return _modes(rate_per_s, prefill_tokens, decode_tokens, batches, time, attention_pairs, kv_read_tokens)
 
 
 def exclusive_modes(
@@ -93,6 +110,8 @@ def exclusive_modes(
     decode_tokens: float,
     token_budget: int,
     residents: int,
+    attention_pairs: float = 0.0,
+    kv_read_tokens: float = 0.0,
 ) -> FluidModes:
     r"""Return the two modes of exclusive batches: prefill with the whole budget, decode with every slot.
 
@@ -105,6 +124,8 @@ def exclusive_modes(
     residents
         N, tokens of a decode iteration. Full decode batches are the best an exclusive policy can do; one that starts
         prefills before they are full is slower, so "stable" is then not proved of it, "unstable" is.
+    attention_pairs, kv_read_tokens
+        As for `rad_modes`.
 
     Examples
     --------
@@ -115,11 +136,11 @@ def exclusive_modes(
     'stable'
     """
     budget, slots = positive_int("token_budget", token_budget), positive_int("residents", residents)
-    batches = {
-        "prefill": (budget, 0, float(time.tau_s(budget))),
-        "decode": (0, slots, float(time.tau_s(slots))),
+    batches: dict[str, tuple[float, float]] = {
+        "prefill": (budget, 0),
+        "decode": (0, slots),
     }
-    return _modes(rate_per_s, prefill_tokens, decode_tokens, batches)
+    return _modes(rate_per_s, prefill_tokens, decode_tokens, batches, time, attention_pairs, kv_read_tokens)
 
 
 def work_conserving_modes(
@@ -130,6 +151,8 @@ def work_conserving_modes(
     decode_tokens: float,
     token_budget: int,
     residents: int | None = None,
+    attention_pairs: float = 0.0,
+    kv_read_tokens: float = 0.0,
 ) -> FluidModes:
     r"""Return the modes of a policy that fills every batch to its budget, whatever the mixture.
 
@@ -140,7 +163,10 @@ def work_conserving_modes(
     token_budget
         b_max, tokens of an iteration.
     residents
-        Most decodes in an iteration (None: as many as the budget).
+        N, requests served at a time (None: as many as the budget). Where all N together leave the budget unfilled the
+        policy cannot fill its batches, and the slots' own mode is one more.
+    attention_pairs, kv_read_tokens
+        As for `rad_modes`.
 
     References
     ----------
@@ -156,9 +182,12 @@ def work_conserving_modes(
     """
     budget = positive_int("token_budget", token_budget)
     most = budget if residents is None else min(positive_int("residents", residents), budget)
-    seconds = float(time.tau_s(budget))
-    batches = {"prefill": (budget, 0, seconds), "decode": (budget - most, most, seconds)}
-    return _modes(rate_per_s, prefill_tokens, decode_tokens, batches)
+    batches: dict[str, tuple[float, float]] = {"prefill": (budget, 0), "decode": (budget - most, most)}
+    if residents is not None and decode_tokens > 0:
+        turn = residents / (decode_tokens + 1)  # requests that end in an iteration of full slots
+        if turn * (prefill_tokens + decode_tokens) < budget:
+            batches["full slots"] = (turn * prefill_tokens, turn * decode_tokens)
+    return _modes(rate_per_s, prefill_tokens, decode_tokens, batches, time, attention_pairs, kv_read_tokens)
 
 
 def backlog_drift_tokens(

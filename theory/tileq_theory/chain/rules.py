@@ -172,9 +172,13 @@ class ThresholdRule(BatchRule):
 
     def offer(self, waiting: int, decoding: int, residents: int) -> Offer:
         """Return the free slots once there are k of them, else none."""
+        if self.free_slots > residents:
+            raise InputError(
+                f"free_slots is {self.free_slots} of {residents} residents; expected no more than there are"
+            )
         free = residents - decoding
         most = min(free, self.prefill_limit(residents))
-        return Offer(most if free >= min(self.free_slots, residents) else 0, mixes=False)
+        return Offer(most if free >= self.free_slots else 0, mixes=False)
 
     def prefill_limit(self, residents: int) -> int:
         """Return min(residents, max_prefills)."""

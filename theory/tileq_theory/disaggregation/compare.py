@@ -195,7 +195,8 @@ def plot_map(grid: WorkloadMap) -> Any:
             text = f"+{100 * (ordered[-1] / ordered[-2] - 1):.0f}%" if ordered[-2] > 0 else "only"
             axes.text(j, i, text, ha="center", va="center", fontsize=7)
     axes.set_xticks(range(grid.prompt_shares.size), [f"{s:g}" for s in grid.prompt_shares])
-    axes.set_yticks(range(grid.tbt_s.size), ["none" if np.isinf(t) else f"{1e3 * t:g}" for t in grid.tbt_s])
+    axes.set_yticks(range(grid.tbt_s.size), ["none" if np.isinf(t) else f"{1e3 * t:.3g}" for t in grid.tbt_s])
+    axes.grid(visible=False)
     axes.set_xlabel("prompt tokens / all tokens")
     axes.set_ylabel("TBT limit, ms")
     bar = figure.colorbar(mesh, ticks=range(-1, 3))

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tileq_theory.errors import positive, positive_int
+from tileq_theory.errors import InputError, positive, positive_int
 from tileq_theory.fluid.system import FluidState, FluidSystem
 
 _ON_SURFACE = 1e-9  # relative; paths are put on a surface exactly where they meet it
@@ -201,7 +201,8 @@ class ExclusiveThreshold(FluidPolicy):
     Parameters
     ----------
     free_slots
-        k, 1 to N.
+        k, 1 to N - 1. (With k = N, static batches, the fluid would wait for ever for the last resident: d falls to 0
+        like an exponential. `chain.ThresholdRule` has them.)
     """
 
     free_slots: int
@@ -211,20 +212,26 @@ class ExclusiveThreshold(FluidPolicy):
 
     def thresholds(self, system: FluidSystem) -> tuple[float, ...]:
         """Return d = N - k and d = N."""
-        return float(max(system.residents - self.free_slots, 0)), float(system.residents)
+        if self.free_slots >= system.residents:
+            raise InputError(
+                f"free_slots is {self.free_slots} of {system.residents} residents; expected fewer: the fluid of a "
+                "batch that must empty never does"
+            )
+        return float(system.residents - self.free_slots), float(system.residents)
 
     def saturated_rate_per_s(self, system: FluidSystem) -> float | None:
         """Return k/(prefill of k prompts + decode from N to N - k), requests a second; memory is not asked.
 
         The decode takes the integral of D tau(d)/d over d, since d falls at d/(D tau(d)).
         """
-        n, k = system.residents, min(self.free_slots, system.residents)
-        cells = 400
-        levels = n - k + (np.arange(cells) + 0.5) * k / cells
+        low, high = self.thresholds(system)
+        k, cells = self.free_slots, 400
+        width = math.log(high / low) / cells  # in ln d, where the integrand is the iteration time alone
+        levels = low * np.exp((np.arange(cells) + 0.5) * width)
         steps = [
-            system.iteration_s(0.0, float(d), FluidState(0.0, float(d), float(d) * system.context)) / d for d in levels
+            system.iteration_s(0.0, float(d), FluidState(0.0, float(d), float(d) * system.context)) for d in levels
         ]
-        decode_s = system.steps * float(np.sum(steps)) * k / cells
+        decode_s = system.steps * float(np.sum(steps)) * width
         tokens = k * system.prompt
         size = min(tokens, float(system.token_budget))
         return k / (decode_s + tokens / size * system.iteration_s(size, 0.0, FluidState()))

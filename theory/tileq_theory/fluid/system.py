@@ -87,6 +87,7 @@ class FluidSystem:
         positive("decode_tokens of the demand", self.demand.decode_tokens)
         positive("kv_read_tokens of the demand", self.demand.kv_read_tokens)
         positive_int("token_budget", self.token_budget)
+        positive("time of an iteration of the whole budget", float(self.time.tau_s(self.token_budget)))
         positive_int("residents", self.residents)
         least = self.demand.prefill_tokens + self.demand.decode_tokens
         if math.isnan(self.kv_capacity_tokens) or self.kv_capacity_tokens < least:

@@ -117,7 +117,11 @@ class TokenClipping:
         """Return the model with ln N ~ Normal(mu, sigma^2), N continuous as in the source."""
         from scipy.stats import lognorm
 
-        law = lognorm(positive("sigma", sigma), scale=math.exp(finite("mu", mu)))
+        if abs(finite("mu", mu)) + 50 * positive("sigma", sigma) > 700:
+            raise InputError(
+                f"mu is {mu!r} and sigma {sigma!r}; expected the logarithm of tokens: e^mu of them at the median"
+            )
+        law = lognorm(sigma, scale=math.exp(mu))
         named = ServiceLaw.from_distribution(law, name=f"lognormal({mu:g}, {sigma:g})")
         return cls(named, seconds_per_token, rate_per_s, setup_s)
 
@@ -206,7 +210,7 @@ class TokenClipping:
         return LimitChoice(cost(limit), self.at(limit), at(limit))
 
     def cost_minimiser(self, cost: Callable[[ClippedQueue], float]) -> LimitChoice:
-        """Return the limit with the least `cost(queue)`, by a scan over 60 limits, refined around the best."""
+        """Return the limit with the least `cost(queue)`, scanned over all scales and refined around the best."""
         limit = _golden(lambda n: cost(self.at(n)), *self._range(stable=True))
         queue = self.at(limit)
         return LimitChoice(cost(queue), queue)
@@ -216,10 +220,10 @@ class TokenClipping:
         order = np.argsort(points.sizes_s)
         upto = np.cumsum(points.masses[order])
         sizes = points.sizes_s[order]
-        low, high = (float(sizes[min(int(np.searchsorted(upto, q)), sizes.size - 1)]) for q in (1e-3, 1 - 1e-7))
+        high = float(sizes[min(int(np.searchsorted(upto, 1 - 1e-7)), sizes.size - 1)])
         if stable:
             high = min(high, 0.999999 * self.largest_stable_limit())
-        return min(max(low, 1e-9 * high), high / 2), high
+        return 1e-6 * high, high  # a small weight puts the best limit far below the shortest usual answer
 
 
 def _bisect(good: Callable[[float], bool], start: float) -> float:
@@ -235,12 +239,14 @@ def _bisect(good: Callable[[float], bool], start: float) -> float:
 
 
 def _golden(cost: Callable[[float], float], low: float, high: float) -> float:
-    """Return the minimiser on a logarithmic scale: the best of 60 points, refined between its neighbours."""
+    """Return the minimiser on a logarithmic scale: the best of 160 points, refined between its neighbours."""
     from scipy.optimize import minimize_scalar
 
-    grid = np.geomspace(low, high, 60)
+    grid = np.geomspace(low, high, 160)
     values = [cost(float(n)) for n in grid]
     best = int(np.argmin(values))
     left, right = grid[max(best - 1, 0)], grid[min(best + 1, grid.size - 1)]
-    found = minimize_scalar(lambda u: cost(math.exp(u)), bounds=(math.log(left), math.log(right)), method="bounded")
+    found = minimize_scalar(
+        lambda u: cost(math.exp(u)), bounds=(math.log(left), math.log(right)), method="bounded", options={"xatol": 1e-9}
+    )
     return float(grid[best]) if values[best] <= found.fun else math.exp(float(found.x))

@@ -4,14 +4,14 @@ r"""Several servers: M/M/c exactly (Erlang C), M/G/c approximately, M/M/1/K and 
     W(M/M/c) = C E[S]/(c - a),   P(W > t) = C exp(-(c - a) t/E[S])
     W(M/D/c) = E[Q]/lambda, Q' = max(Q + Poisson(a) - c, 0)                      (Crommelin; `flow_control.mean_queue`)
     W(M/G/c) ~ (1 + scv)/2 W(M/M/c)                                              (Lee and Longton 1959)
-    W(M/G/c) ~ scv W(M/M/c) + (1 - scv) W(M/D/c)   for scv <= 1                  (Kimura-type interpolation)
+    W(M/G/c) ~ (1 + scv) / (2 scv/W(M/M/c) + (1 - scv)/W(M/D/c))                 (Kimura 1986, Poisson arrivals)
 
-Above scv = 1 the second is an extrapolation that may be negative, so the first is used. Both are exact at c = 1 and for
-exponential service, the second for constant service too. Their known bias: two moments do not determine the waiting on
-several servers. Lee-Longton is too small for nearly constant service at light load (M/D/c: by the factor (c + 1)/(2c)
-as the load goes to 0), and both are too large for heavy tails, where short jobs overtake long ones and the true waiting
-may be a small part of the formula (Gupta, Harchol-Balter, Dai, Zwart, Queueing Systems 2010). Trust them for scv up to
-about 4 and loads above about .5.
+Above scv = 1 the second extrapolates; it stays above 0 because W(M/D/c) is at least half of W(M/M/c). Both are exact at
+c = 1 and for exponential service, the second for constant service too. Their known bias: two moments do not determine
+the waiting on several servers. Lee-Longton is too small for nearly constant service at light load (M/D/c: by the factor
+(c + 1)/(2c) as the load goes to 0), and both are too large for heavy tails, where short jobs overtake long ones and the
+true waiting may be a small part of the formula (Gupta, Harchol-Balter, Dai, Zwart, Queueing Systems 2010). Trust them
+for scv up to about 4 and loads above about .5.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def erlang_c(servers: int, offered: float) -> float:
     """
     c, a = _count("servers", servers), nonnegative("offered", offered)
     if a >= c:
-        raise InputError(f"offered is {offered!r} on {c} servers; expected rate * E[S] below the number of servers")
+        raise InputError(f"rate * E[S] is {a:.6g} on {c} server(s); expected it below the number of servers")
     blocked = erlang_b(c, a)
     return c * blocked / (c - a * (1 - blocked))
 
@@ -128,10 +128,11 @@ def many_servers(
         raise InputError(f"formula is {formula!r}; expected 'kimura' or 'lee-longton'")
     busy = erlang_c(c, a)
     exponential = busy * mean / (c - a)
-    if formula == "lee-longton" or variation > 1 or a == 0:
-        waiting = (1 + variation) / 2 * exponential
-    else:
-        waiting = variation * exponential + (1 - variation) * mean_queue(a, c) * mean / a
+    waiting = (1 + variation) / 2 * exponential
+    if formula == "kimura" and exponential > 0 and variation != 1:
+        constant = mean_queue(a, c) * mean / a
+        if constant > 0:  # 0 by underflow where hardly anybody waits
+            waiting = (1 + variation) / (2 * variation / exponential + (1 - variation) / constant)
     exact = c == 1 or variation == 1 or (variation == 0 and formula == "kimura")
     return ManyServers(a / c, busy, waiting, waiting + mean, exact)
 

@@ -66,7 +66,7 @@ def network_latency(
     Raises
     ------
     InputError
-        A fork, an engine at load 1 or more, or (fcfs) steps of different means at one engine.
+        A fork, no arrivals, an engine at load 1 or more, or (fcfs) steps of different means at one engine.
 
     Examples
     --------
@@ -77,6 +77,11 @@ def network_latency(
     """
     if (network.next_matrix.sum(axis=1) > 1 + 1e-12).any():
         raise InputError("a step is followed by more than one step on average; expected routing without forks")
+    arriving = float(network.arrivals_per_s.sum())
+    if arriving == 0:
+        raise InputError(
+            "arrivals_per_s is 0 at every step; expected arrivals at one at least: nobody has a response time"
+        )
     count = {e: positive_int(f"servers of {e!r}", (servers or {}).get(e, 1)) for e in network.engines}
     if discipline == "ps" and any(c > 1 for c in count.values()):
         raise InputError("servers is given for processor sharing; expected 'fcfs', or one server of a higher rate")
@@ -106,8 +111,7 @@ def network_latency(
     engines = dict.fromkeys(network.engines, 0.0)
     for step, number in zip(network.steps, inside, strict=True):
         engines[step.engine] += float(number)
-    arriving = float(network.arrivals_per_s.sum())
-    return NetworkLatency(visit, engines, float(inside.sum()) / arriving if arriving > 0 else 0.0)
+    return NetworkLatency(visit, engines, float(inside.sum()) / arriving)
 
 
 def fork_join_response(*, branches: int, rate_per_s: float, mean_service_s: float) -> float:
