@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 _HEAD = """# Published results, reproduced
 
 Written by `tileq reproduce --all --report`; every number comes from the data beside this file. A number without
-chance in it is reproduced when it rounds to the printed digits, an estimate when the printed number lies in its
-interval (level in brackets), a statement when it holds. "Shape only": the direction or order holds, the number does
-not, for the reason given. Each item runs alone by its command, resumes after a kill, and gives the same numbers for
-the same seed.
+chance in it is reproduced when it rounds to the printed digits (or is within 1e-9 of them, relatively), an estimate
+when the printed number lies in its interval (level in brackets), a statement when it holds. Where the source prints a
+formula, "published" is its value. "Shape only": the direction or order holds, the number does not or was never
+printed, for the reason given. Each item runs alone by its command, resumes after a kill, and gives the same numbers
+for the same seed.
 """
 
 

@@ -208,7 +208,7 @@ def reproduce(
     Raises
     ------
     InputError
-        For an unknown item, a folder that is a file, or missing data with `redraw`.
+        For an unknown item, a folder that is a file or cannot be written, or missing data with `redraw`.
     """
     from paper_repro.framework.report import write_report
 
@@ -224,7 +224,9 @@ def reproduce(
         raise InputError(f"{store.folder} is a file; expected a folder for data and figures")
     if redraw:
         found = {name: _stored(name, store) for name in chosen}
+        store.require_writable()
     else:
+        store.require_writable()
         workers = None if jobs is None else positive_int("jobs", jobs)
         found = compute(chosen, store, smoke=smoke, seed=seed, jobs=workers, fresh=fresh, progress=progress)
     results = tuple(_judged(name, found[name], store) for name in chosen)

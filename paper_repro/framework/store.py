@@ -10,6 +10,7 @@ __all__ = ["Key", "Store", "dumps"]
 
 import json
 import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -70,6 +71,16 @@ class Store:
     def report_path(self) -> Path:
         """File of the report."""
         return self.folder / "REPORT.md"
+
+    def require_writable(self) -> None:
+        """Make the folder and refuse, before anything is computed, one that takes no files."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise InputError(f"{self.folder} cannot be written ({why}); name another folder with --out") from None
 
     def read_piece(self, key: Key, piece: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return what a piece left, or None if it has not been computed with this key."""

@@ -61,10 +61,10 @@ def plot(data: Data, plt: Any) -> Any:
     _bars(data, figure.add_subplot(grid[0, :]))
     left = figure.add_subplot(grid[1, 0])
     _dots(data, left, names, "capacity", 26.0)
-    left.set(xlabel="capacity over Sarathi-Serve, %", title="What moves the capacity gain")
+    left.set(xlabel="change from Sarathi-Serve, %", title="What moves the capacity gain")
     right = figure.add_subplot(grid[1, 1])
     _dots(data, right, names, "ttft", -53.0)
-    right.set(xlabel="median TTFT over Sarathi-Serve, %", title="and the drop of the median TTFT")
+    right.set(xlabel="change from Sarathi-Serve, %", title="and the drop of the median TTFT")
     shown = [axes.get_legend_handles_labels() for axes in (left, right)]
     figure.legend(
         *([x for p in part for x in p] for part in zip(*shown, strict=True)),

@@ -241,3 +241,24 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "dai-batch-time.json").write_text("{}")
     with pytest.raises(InputError, match="delete it"):
         Store(tmp_path).read("dai-batch-time")
+
+
+@pytest.mark.parametrize("redraw", [False, True])
+def test_a_folder_that_cannot_be_written_is_refused_first(
+    redraw: bool, tmp_path: Path, only: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = only(toy())
+    reproduce([name], smoke=True, folder=tmp_path, jobs=1)
+
+    def refuse(**_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("paper_repro.framework.store.tempfile.TemporaryFile", refuse)
+    with pytest.raises(InputError, match=r"cannot be written \(Permission denied\).*--out"):
+        reproduce([name], smoke=True, folder=tmp_path, jobs=1, redraw=redraw, fresh=not redraw)
+
+
+def test_a_folder_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(InputError, match="cannot be written"):
+        reproduce(["dai-traces"], smoke=True, folder=tmp_path / "file" / "below", jobs=1)
