@@ -254,6 +254,16 @@ def test_a_scheduler_that_is_not_the_engines_is_noticed() -> None:
     assert any("the fit misses tpot_s" in text for text in fit.calibration.warnings)
 
 
+def test_one_latency_in_another_unit_is_questioned() -> None:
+    """TTFT in milliseconds beside times per token in seconds: the question names the unit and the whole factor."""
+    run = run_of(truth("rtx-4090", "llama-3.1-8b", 0.003), 2.0, count=120)
+    assert run.ttft_s is not None
+    asked_of = {"gpu": load_gpu("rtx-4090"), "model": load_model("llama-3.1-8b"), **ENGINE}
+    fit = fit_latencies([replace(run, ttft_s=1e3 * run.ttft_s)], **asked_of)
+    (asked,) = (text for text in fit.calibration.warnings if "taken for" in text)
+    assert "measured ttft_s are" in asked and "were milliseconds taken for seconds?" in asked
+
+
 # ---------------------------------------------------------------- a measured run
 
 

@@ -247,7 +247,7 @@ def test_operator_tables_in_seconds(data):
 def test_operators_become_iterations_of_a_model(data):
     """Llama-3.1-8B on the 4090: a decode of one token streams 16 GB of weights at 1 TB/s, so about 16 ms."""
     folder = data / "llmservingsim/profiler/perf/RTX4090/meta-llama/Llama-3.1-8B/bf16"
-    with pytest.raises(InputError, match="pass model="):
+    with pytest.raises(InputError, match="give the model"):
         read_profile(folder)
     p = read_profile(folder, model="llama-3.1-8b", kv_capacity_tokens=41408)
     assert (p.scope, p.conditions.device, p.conditions.model) == ("layer operators", "rtx-4090", "llama-3.1-8b")
