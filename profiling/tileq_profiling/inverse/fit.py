@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 _DRAWS = 200
 _FEWEST_VALUES = 3
 _MISSED = 0.3  # median error of a kind beyond which the assumptions are doubted
+_LONGEST_BESIDE_S = 5.0  # tokenising, network and gateways take less
 _ABSURD = 99.0  # a hundredfold miss is a unit, not an engine
 _CLOSE = 0.06  # median residual of a start that needs no second one
 
@@ -299,6 +300,12 @@ def _odd(forward: Forward, state: Refined) -> tuple[str, ...]:
                 f"{source}: the fit misses {name} by {error:.0%} in the median: scheduler, token budget or arrivals "
                 "are not what is assumed, or the file holds more than one engine's times"
             )
+    beside = float(state.theta[OVERHEAD])
+    if beside > _LONGEST_BESIDE_S:
+        out.append(
+            f"a request spends {beside:.3g} s outside of the engine's iterations, if these latencies are right: were "
+            "milliseconds taken for seconds, or do requests wait before the engine sees them?"
+        )
     lost = int(np.count_nonzero(~np.isfinite(residual)))
     if not lost:
         return tuple(out)
