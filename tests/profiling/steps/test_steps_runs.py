@@ -163,6 +163,20 @@ def test_milliseconds_in_the_place_of_seconds_are_questioned(write):
     assert any("another unit" in w for w in read_run(write(json.dumps(rates))).warnings)
 
 
+@pytest.mark.parametrize(
+    ("factor", "says"),
+    [(1e-3, "were seconds divided by 1000 once too often?"), (1e3, "milliseconds taken for seconds?")],
+)
+def test_totals_alone_in_another_unit_are_questioned(write, factor, says):
+    """A run without per-request lists is all that the times' size can be read off."""
+    run = {k: v for k, v in bench(tokenizer_id="t").items() if not isinstance(v, list)}
+    times = {"mean_ttft_ms": 400.0, "mean_tpot_ms": 25.0, "median_tpot_ms": 24.0, "mean_itl_ms": 25.0}
+    right = read_run(write(json.dumps({**run, **times})))
+    assert right.count == 0 and not any(w.endswith("?") for w in right.warnings)
+    wrong = read_run(write(json.dumps({**run, **{k: v * factor for k, v in times.items()}})))
+    assert any(w.endswith(says) for w in wrong.warnings), wrong.warnings
+
+
 def test_two_clocks_are_joined_by_the_quickest_request(write):
     records = llmservingsim(ROWS)
     records[1]["queued_ts"] += 0.125  # reached the queue late: that wait is real
