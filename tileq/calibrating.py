@@ -214,6 +214,15 @@ def calibrate(
         beside = None if run is None else _beside(calibration, run, policy, token_budget, max_num_seqs, kv_tokens)
         answer = _judged(calibration, None, traffic, kv_tokens, max_tokens, beside, inverse)
     else:
+        _refuse_idle(
+            "the file holds step times, and only latencies need to be told how requests came",
+            rate=rate,
+            concurrency=concurrency,
+            chars_per_token=chars_per_token,
+        )
+        if run is None:
+            engine_too = "the file holds step times, and only latencies or a replayed run have an engine to describe"
+            _refuse_idle(engine_too, policy=policy, token_budget=token_budget, max_num_seqs=max_num_seqs)
         profile = read_profile(
             Path(file),
             format,
@@ -231,6 +240,13 @@ def calibrate(
     if report is not None:
         answer.report(report)
     return answer
+
+
+def _refuse_idle(why: str, **given: object) -> None:
+    """Raise `InputError` for an option that would be ignored: its user believes that it counted."""
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"{name} is {value!r}, but {why}; leave it out")
 
 
 def _run(given: str | PathLike[str] | MeasuredRun) -> MeasuredRun:

@@ -145,6 +145,21 @@ BAD = {
         ["2 distinct batches", "at least 3"],
     ),
     "an unknown format": ({"a.csv": HEADER}, ["calibrate", "a.csv", "--format", "vlm"], ["'vlm'"]),
+    "a table without its header": (
+        {"b.csv": "\ufeff" + HEADER + "8,0,64,8,0.01,1,0\n"},
+        ["calibrate", "b.csv"],
+        ["b.csv.json: no profile header"],
+    ),
+    "a rate of step times": ({"a.csv": HEADER}, ["calibrate", "a.csv", "--rate", "3"], ["rate is 3.0", "leave it out"]),
+    "clients of step times": ({"a.csv": HEADER}, ["calibrate", "a.csv", "--concurrency", "3"], ["concurrency is 3"]),
+    "characters of step times": (
+        {"a.csv": HEADER},
+        ["calibrate", "a.csv", "--chars-per-token", "0"],
+        ["chars_per_token is 0.0"],
+    ),
+    "a scheduler of step times": ({"a.csv": HEADER}, ["calibrate", "a.csv", "--policy", "vlm"], ["policy is 'vlm'"]),
+    "a budget of step times": ({"a.csv": HEADER}, ["calibrate", "a.csv", "--token-budget", "9"], ["token_budget is 9"]),
+    "seats of step times": ({"a.csv": HEADER}, ["calibrate", "a.csv", "--max-num-seqs", "9"], ["max_num_seqs is 9"]),
     "half a pair": ({"a.csv": HEADER}, ["calibrate", "a.csv", "--where", "engine"], ["'engine'", "KEY=VALUE"]),
     "an unknown model": ({"a.csv": HEADER}, ["calibrate", "a.csv", "--model", "lama-3.1-8b"], ["did you mean"]),
     "a folder that is not there": ({}, ["calibrate", "a.csv", "--out", "nowhere/a.json"], ["nowhere"]),
@@ -281,3 +296,13 @@ def test_the_measured_run_of_the_kernel_profile_by_command(data: Path, here: Pat
     d = document(asked, capsys)["replay"]["quantities"]
     for name in ("throughput_per_s", "ttft_s mean", "tpot_s p50", "running over time", "kv_usage over time"):
         assert abs(d[name]["error"]) < 0.10, (name, d[name])
+
+
+def test_a_profile_that_a_spreadsheet_wrote_is_the_same_profile(here: Path) -> None:
+    """A byte-order mark, CRLF and empty lines at the end are what spreadsheets and editors add."""
+    save_profile(measured(), "mine.csv")
+    plain = tq.calibrate("mine.csv").time
+    for name in ("mine.csv", "mine.csv.json"):
+        text = Path(name).read_bytes().replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+        Path(name).write_bytes(b"\xef\xbb\xbf" + text + b"\r\n\r\n")
+    assert tq.calibrate("mine.csv").time.to_dict() == plain.to_dict()

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 _DRAWS = 200
 _FEWEST_VALUES = 3
 _MISSED = 0.3  # median error of a kind beyond which the assumptions are doubted
+_LONGEST_BESIDE_S = 5.0  # tokenising, network and gateways take less
+_ABSURD = 99.0  # a hundredfold miss is a unit, not an engine
 _CLOSE = 0.06  # median residual of a start that needs no second one
 
 
@@ -281,15 +283,30 @@ def _time(found: _Found, forward: Forward, runs: Sequence[MeasuredRun], held: He
 def _odd(forward: Forward, state: Refined) -> tuple[str, ...]:
     """Return warnings about latencies that the fit cannot follow."""
     out = []
+    residual = forward.residual(state.theta)  # the state's own are cut where they grow absurd
     for k, (run, name, _) in enumerate(forward.kinds):
-        error = np.expm1(np.abs(state.residual[forward.kind == k]))
-        if error.size and float(np.median(error)) > _MISSED:
+        mine = residual[(forward.kind == k) & np.isfinite(residual)]
+        error = float(np.median(np.expm1(np.abs(mine)))) if mine.size else 0.0
+        source = forward.evidence[run].source
+        if error > _ABSURD:
+            slow = float(np.median(mine)) < 0
+            asked = "milliseconds taken for seconds" if slow else "seconds taken for milliseconds"
             out.append(
-                f"{forward.evidence[run].source}: the fit misses {name} by {float(np.median(error)):.0%} in the "
-                "median: scheduler, token budget or arrivals are not what is assumed, or the file holds more than "
-                "one engine's times"
+                f"{source}: measured {name} are {1 + error:.2g} times {'' if slow else 'less than '}what the fit says "
+                f"in the median: were {asked}?"
             )
-    lost = int(np.count_nonzero(~np.isfinite(forward.residual(state.theta))))
+        elif error > _MISSED:
+            out.append(
+                f"{source}: the fit misses {name} by {error:.0%} in the median: scheduler, token budget or arrivals "
+                "are not what is assumed, or the file holds more than one engine's times"
+            )
+    beside = float(state.theta[OVERHEAD])
+    if beside > _LONGEST_BESIDE_S:
+        out.append(
+            f"a request spends {beside:.3g} s outside of the engine's iterations, if these latencies are right: were "
+            "milliseconds taken for seconds, or do requests wait before the engine sees them?"
+        )
+    lost = int(np.count_nonzero(~np.isfinite(residual)))
     if not lost:
         return tuple(out)
     return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["ProfileHeader", "load_profile", "save_profile"]
 
 import csv
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Literal
 
@@ -91,7 +92,7 @@ def load_profile(path: str | Path) -> Profile:
     given = Path(path)
     header_path = given if given.suffix == ".json" else given.with_name(given.name + ".json")
     try:
-        header = ProfileHeader.model_validate_json(header_path.read_bytes(), strict=False)
+        header = ProfileHeader.model_validate_json(header_path.read_bytes().removeprefix(BOM_UTF8), strict=False)
     except OSError as error:
         raise InputError(
             f"{header_path}: no profile header to read ({error.strerror}); `save_profile` writes one"
@@ -112,15 +113,16 @@ def load_profile(path: str | Path) -> Profile:
 
 def _csv(path: Path) -> dict[str, np.ndarray]:
     try:
-        with path.open(newline="", encoding="utf-8") as lines:
-            rows = list(csv.reader(lines))
+        with path.open(newline="", encoding="utf-8-sig") as lines:
+            reader = csv.reader(lines)
+            rows = [(reader.line_num, row) for row in reader if row]  # spreadsheets leave empty lines at the end
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
     if not rows:
         raise InputError(f"{path}: is empty; expected a header line of {', '.join(_COLUMNS)}")
-    names, body = rows[0], rows[1:]
+    names, body = rows[0][1], [row for _, row in rows[1:]]
     out: dict[str, np.ndarray] = {}
-    for number, row in enumerate(body, start=2):
+    for number, row in rows[1:]:
         if len(row) != len(names):
             raise InputError(f"{path}, line {number}: {len(row)} fields; expected {len(names)}")
     for i, name in enumerate(names):

@@ -84,7 +84,7 @@ class Source:
             if self.head.startswith(magic):
                 raise InputError(f"{self.name} is {meaning}")
         if not self.head.strip():
-            raise InputError(f"{self.name} is empty; expected a trace with at least one request")
+            raise InputError(f"{self.name} is empty; expected at least one request or measurement")
         if b"\0" in self.head:
             raise InputError(f"{self.name} is a binary file; expected text (CSV, JSON or JSON lines, plain or gzip)")
 

@@ -91,7 +91,7 @@ def _read_client(place: Place, options: RunOptions) -> MeasuredRun:
     if per_token is None:
         raise InputError(
             f"{source.name}: out_len of a BurstGPT replay is not in tokens (the published files hold about 6.5 of it "
-            "per token in the server's log); pass chars_per_token=6.5"
+            "per token in the server's log); pass chars_per_token=6.5 (--chars-per-token)"
         )
     output = np.maximum(np.round(out / per_token), np.where(out > 0, 1.0, 0.0))
     warnings = [

@@ -73,6 +73,8 @@ def make_run(
         keep = _served(source, requests, left)
         columns = _columns(source, requests, keep)
         told += _questions(requests, keep)
+    elif totals:
+        told += _doubts(_of_totals(totals, ("tpot_s", "itl_s")), _of_totals(totals, ("e2e_s", "ttft_s")))
     if requests is None and not series and not totals:
         raise InputError(f"{source} holds no requests, no reports over time and no totals ({format_name})")
     return MeasuredRun(
@@ -136,23 +138,36 @@ def _checked(source: str, name: str, values: np.ndarray) -> np.ndarray:
 
 def _questions(requests: Requests, kept: np.ndarray) -> list[str]:
     """Ask about times that no server shows: what milliseconds read as seconds look like, and the reverse."""
-    found = []
     ttft, tpot, e2e = (None if v is None else v[kept] for v in (requests.ttft_s, requests.tpot_s, requests.e2e_s))
-    typical = _median(tpot)
+    found = _doubts(_median(tpot), _median(e2e))
+    if ttft is not None and e2e is not None:
+        late = int(np.count_nonzero(ttft > e2e * (1 + 1e-6) + 1e-6))
+        if late:
+            found.append(f"{late} requests have their first token after their end; are both in the same unit?")
+    return found
+
+
+def _doubts(typical: float | None, longest: float | None) -> list[str]:
+    """Ask about a typical time per token and a typical time of a request."""
+    found = []
     if typical is not None and typical > _LONGEST_TPOT_S:
         found.append(f"a token takes {typical:.3g} s in the median; were milliseconds taken for seconds?")
     elif typical is not None and 0 < typical < _SHORTEST_TPOT_S:
         found.append(
             f"a token takes {1e6 * typical:.3g} us in the median; were seconds divided by 1000 once too often?"
         )
-    longest = _median(e2e)
     if longest is not None and longest > _LONGEST_E2E_S:
         found.append(f"a request takes {longest:.3g} s in the median; were milliseconds taken for seconds?")
-    if ttft is not None and e2e is not None:
-        late = int(np.count_nonzero(ttft > e2e * (1 + 1e-6) + 1e-6))
-        if late:
-            found.append(f"{late} requests have their first token after their end; are both in the same unit?")
     return found
+
+
+def _of_totals(totals: Mapping[str, float], names: Sequence[str]) -> float | None:
+    """Return the first median, else the first mean, of the named times that a run's totals hold."""
+    for part in ("median", "mean"):
+        for name in names:
+            if totals.get(f"{part}_{name}") is not None:
+                return float(totals[f"{part}_{name}"])
+    return None
 
 
 def _median(values: np.ndarray | None) -> float | None:

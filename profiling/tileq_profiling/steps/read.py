@@ -109,7 +109,9 @@ def read_profile(
     table = _operators_of(path, format)
     if table is not None:
         if shape is None:
-            raise InputError(f"{path} holds times of single operators: pass model= to put its iterations together")
+            raise InputError(
+                f"{path} holds times of single operators: give the model (model=, --model) to make iterations of"
+            )
         return whole_model(table, shape, gpu=device, launch=launch, tp=tp, most_kv_tokens=kv_capacity_tokens)
     reading = read_profile_parts(
         path, format, kv_capacity_tokens=kv_capacity_tokens, prompt_tokens=prompt_tokens, max_rows=max_rows

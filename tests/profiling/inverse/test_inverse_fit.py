@@ -254,6 +254,26 @@ def test_a_scheduler_that_is_not_the_engines_is_noticed() -> None:
     assert any("the fit misses tpot_s" in text for text in fit.calibration.warnings)
 
 
+@pytest.mark.parametrize(
+    ("factor", "says"),
+    [
+        (
+            1e3,
+            ("outside of the engine's iterations", "were milliseconds taken for seconds"),
+        ),  # the overhead takes it up
+        (1e-3, ("times less than what the fit says", "were seconds taken for milliseconds?")),
+    ],
+)
+def test_one_latency_in_another_unit_is_questioned(factor: float, says: tuple[str, str]) -> None:
+    """TTFT a thousandfold beside times per token as they are: never without the question."""
+    run = run_of(truth("rtx-4090", "llama-3.1-8b", 0.003), 2.0, count=120)
+    assert run.ttft_s is not None
+    asked_of = {"gpu": load_gpu("rtx-4090"), "model": load_model("llama-3.1-8b"), **ENGINE}
+    fit = fit_latencies([replace(run, ttft_s=factor * run.ttft_s)], **asked_of)
+    (asked,) = (text for text in fit.calibration.warnings if "taken for" in text)
+    assert all(words in asked for words in says), asked
+
+
 # ---------------------------------------------------------------- a measured run
 
 

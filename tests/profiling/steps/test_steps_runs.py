@@ -163,6 +163,20 @@ def test_milliseconds_in_the_place_of_seconds_are_questioned(write):
     assert any("another unit" in w for w in read_run(write(json.dumps(rates))).warnings)
 
 
+@pytest.mark.parametrize(
+    ("factor", "says"),
+    [(1e-3, "were seconds divided by 1000 once too often?"), (1e3, "milliseconds taken for seconds?")],
+)
+def test_totals_alone_in_another_unit_are_questioned(write, factor, says):
+    """A run without per-request lists is all that the times' size can be read off."""
+    run = {k: v for k, v in bench(tokenizer_id="t").items() if not isinstance(v, list)}
+    times = {"mean_ttft_ms": 400.0, "mean_tpot_ms": 25.0, "median_tpot_ms": 24.0, "mean_itl_ms": 25.0}
+    right = read_run(write(json.dumps({**run, **times})))
+    assert right.count == 0 and not any(w.endswith("?") for w in right.warnings)
+    wrong = read_run(write(json.dumps({**run, **{k: v * factor for k, v in times.items()}})))
+    assert any(w.endswith(says) for w in wrong.warnings), wrong.warnings
+
+
 def test_two_clocks_are_joined_by_the_quickest_request(write):
     records = llmservingsim(ROWS)
     records[1]["queued_ts"] += 0.125  # reached the queue late: that wait is real
@@ -247,7 +261,7 @@ def test_operator_tables_in_seconds(data):
 def test_operators_become_iterations_of_a_model(data):
     """Llama-3.1-8B on the 4090: a decode of one token streams 16 GB of weights at 1 TB/s, so about 16 ms."""
     folder = data / "llmservingsim/profiler/perf/RTX4090/meta-llama/Llama-3.1-8B/bf16"
-    with pytest.raises(InputError, match="pass model="):
+    with pytest.raises(InputError, match="give the model"):
         read_profile(folder)
     p = read_profile(folder, model="llama-3.1-8b", kv_capacity_tokens=41408)
     assert (p.scope, p.conditions.device, p.conditions.model) == ("layer operators", "rtx-4090", "llama-3.1-8b")

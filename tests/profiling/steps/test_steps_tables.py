@@ -265,7 +265,7 @@ def test_every_real_table(data):
     assert dict(zip(slai.tokens.tolist(), slai.seconds.tolist(), strict=True))[1024] == pytest.approx(0.1009, abs=2e-4)
     splitwise = read_profile_parts(data / "splitwise_sim/perf_model.csv")
     assert len(splitwise.parts) == 12
-    with pytest.raises(InputError, match="pass model="):
+    with pytest.raises(InputError, match="give the model"):
         read_profile(data / "vidur/profiling/compute/a100/meta-llama/Llama-2-7b-hf/mlp.csv")
     with pytest.raises(InputError, match="read_run reads it"):
         read_profile(data / "llmservingsim/bench/examples/RTX4090/Llama-3.1-8B/vllm")
