@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["named_or_none", "read_iteration_time"]
+__all__ = ["measured_on", "named_or_none", "read_iteration_time"]
 
 from os import PathLike
 from pathlib import Path
@@ -59,6 +59,20 @@ def read_iteration_time(path: str | PathLike[str]) -> IterationTime:
         )
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
+
+
+def measured_on(path: str | PathLike[str]) -> dict[str, Any]:
+    """Return what a calibration's file says of its machine: `gpu`, `model`, `tp`, `dtype`; nothing that it leaves open.
+
+    Format and tensor parallelism have defaults in the file, so they count only beside a named device or model.
+    """
+    from tileq_theory.hardware.files import read_json_object
+
+    held = read_json_object(Path(path).expanduser()).get("conditions")
+    if not isinstance(held, dict):
+        return {}
+    named = {to: held[name] for name, to in (("device", "gpu"), ("model", "model")) if held.get(name)}
+    return {**named, **{name: held[name] for name in ("tp", "dtype") if named and held.get(name)}}
 
 
 def named_or_none(given: str | PathLike[str]) -> NamedCalibration | None:

@@ -224,7 +224,7 @@ def _warnings(setting: Setting, traffic: Traffic, tile: TilePlan) -> tuple[str, 
     found = [*setting.warnings, *traffic.warnings, *tile.warnings]
     if setting.time.provenance.kind == "datasheet":
         found.append("times are a datasheet's promise, which is optimistic: the error band says by how much")
-    elif setting.time.provenance.kind == "fitted":
+    elif setting.time.provenance.kind == "fitted" and not setting.own_times:
         found.append("times are not measured on your machine: a calibration narrows the error band")
     longest = tile.capacity.demand.longest_context_tokens
     window = setting.model.context_tokens

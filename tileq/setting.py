@@ -4,8 +4,10 @@ from __future__ import annotations
 
 __all__ = ["Setting", "Times", "make_setting"]
 
+import contextlib
 from dataclasses import dataclass, replace
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tileq_theory.errors import InputError, positive, positive_int
@@ -39,6 +41,8 @@ class Setting:
         Tensor-parallel GPUs, number formats, share of the memory that the engine may use.
     warnings
         What a reader of the numbers should know.
+    own_times
+        True where the caller brought the times, in a file or as an object, and the catalogue did not.
     """
 
     gpu: Gpu
@@ -51,6 +55,7 @@ class Setting:
     kv_dtype: str | None
     memory_utilisation: float
     warnings: tuple[str, ...] = ()
+    own_times: bool = False
 
     def for_batch(self, token_budget: int, max_num_seqs: int) -> Setting:
         """Return the setting with the memory reserved for batches of that size instead."""
@@ -130,30 +135,48 @@ def make_setting(
     else:
         time, warnings = _measured(calibration, (device.name, network.name, ranks, dtype))
     kv_tokens, reserve = _memory(device, network, ranks, dtype, kv_dtype, share, _RESERVE_TOKENS, _RESERVE_SEQUENCES)
-    return Setting(device, network, time, kv_tokens, reserve, ranks, dtype, kv_dtype, share, warnings)
+    own = calibration is not None and _is_own(calibration)
+    return Setting(device, network, time, kv_tokens, reserve, ranks, dtype, kv_dtype, share, warnings, own)
+
+
+def _is_own(calibration: str | PathLike[str] | IterationTime) -> bool:
+    from tileq.calibration_file import named_or_none
+
+    return isinstance(calibration, IterationTime) or named_or_none(calibration) is None
 
 
 def _measured(
     calibration: str | PathLike[str] | IterationTime, asked: tuple[str, str, int, str]
 ) -> tuple[IterationTime, tuple[str, ...]]:
-    """Return the measured time, and a warning where a ready-made one is of another machine than the one asked about."""
-    from tileq.calibration_file import named_or_none, read_iteration_time
+    """Return the measured time, and a warning where it is of another machine than the one asked about."""
+    from tileq.calibration_file import measured_on, named_or_none, read_iteration_time
 
     if isinstance(calibration, IterationTime):
         return calibration, ()
     named = named_or_none(calibration)
     if named is None:
-        return read_iteration_time(calibration), ()
-    pairs = zip(asked, (named.gpu, named.model, named.tp, named.dtype), ("gpu", "model", "tp", "dtype"), strict=True)
-    # fp16 and bf16 move and multiply the same bits in the same time
-    sixteen = {named.dtype, asked[3]} <= {"fp16", "bf16"}
+        time, label, has = read_iteration_time(calibration), Path(calibration).name, measured_on(calibration)
+    else:
+        time, label = named.time, named.name
+        has = {"gpu": named.gpu, "model": named.model, "tp": named.tp, "dtype": named.dtype}
+    given = dict(zip(("gpu", "model", "tp", "dtype"), asked, strict=True))
     other = [
-        f"{what} {has} (asked: {given})"
-        for given, has, what in pairs
-        if given != has and not (sixteen and what == "dtype")
+        f"{what} {value} (asked: {given[what]})" for what, value in has.items() if _differ(what, value, given[what])
     ]
-    told = f"calibration {named.name} was measured with {', '.join(other)}: its times are not those of this question"
-    return named.time, (told,) if other else ()
+    told = f"calibration {label} was measured with {', '.join(other)}: its times are not those of this question"
+    return time, (told,) if other else ()
+
+
+def _differ(what: str, measured: object, asked: object) -> bool:
+    """Return whether two conditions are not the same: a GPU by any of its names; 16-bit formats take the same time."""
+    if what == "dtype" and {measured, asked} <= {"fp16", "bf16"}:
+        return False
+    if what == "gpu":
+        from tileq_theory.hardware import load_gpu
+
+        with contextlib.suppress(InputError):
+            return load_gpu(str(measured)).name != asked
+    return measured != asked
 
 
 def _memory(
