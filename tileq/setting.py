@@ -129,30 +129,24 @@ def make_setting(
     if share > 1:
         raise InputError(f"memory_utilisation is {memory_utilisation!r}; expected a share above 0 and at most 1")
     warnings: tuple[str, ...] = ()
+    own = False
     if calibration is None:
         corrected = times == "corrected"
         time = roofline(device, network, dtype=dtype, kv_dtype=kv_dtype, tp=ranks, corrected=corrected)
     else:
-        time, warnings = _measured(calibration, (device.name, network.name, ranks, dtype))
+        time, warnings, own = _measured(calibration, (device.name, network.name, ranks, dtype))
     kv_tokens, reserve = _memory(device, network, ranks, dtype, kv_dtype, share, _RESERVE_TOKENS, _RESERVE_SEQUENCES)
-    own = calibration is not None and _is_own(calibration)
     return Setting(device, network, time, kv_tokens, reserve, ranks, dtype, kv_dtype, share, warnings, own)
-
-
-def _is_own(calibration: str | PathLike[str] | IterationTime) -> bool:
-    from tileq.calibration_file import named_or_none
-
-    return isinstance(calibration, IterationTime) or named_or_none(calibration) is None
 
 
 def _measured(
     calibration: str | PathLike[str] | IterationTime, asked: tuple[str, str, int, str]
-) -> tuple[IterationTime, tuple[str, ...]]:
-    """Return the measured time, and a warning where it is of another machine than the one asked about."""
+) -> tuple[IterationTime, tuple[str, ...], bool]:
+    """Return the measured time, a warning where it is of another machine than asked, and whether it is the caller's."""
     from tileq.calibration_file import measured_on, named_or_none, read_iteration_time
 
     if isinstance(calibration, IterationTime):
-        return calibration, ()
+        return calibration, (), True
     named = named_or_none(calibration)
     if named is None:
         time, label, has = read_iteration_time(calibration), Path(calibration).name, measured_on(calibration)
@@ -164,7 +158,7 @@ def _measured(
         f"{what} {value} (asked: {given[what]})" for what, value in has.items() if _differ(what, value, given[what])
     ]
     told = f"calibration {label} was measured with {', '.join(other)}: its times are not those of this question"
-    return time, (told,) if other else ()
+    return time, (told,) if other else (), named is None
 
 
 def _differ(what: str, measured: object, asked: object) -> bool:
