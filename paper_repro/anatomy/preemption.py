@@ -57,7 +57,8 @@ def rows(data: Data) -> list[Row]:
         times = f"{before:.0f} ms of the others: {again / before:.1f} times"
         ours = f"median largest gap {again:.0f} ms of those preempted, {times}"
         # iterations and arrivals stretched together stretch every gap by the same factor: no second run is needed
-        why = f"shorter iterations here; all times stretched to the source's 40 ms, the gap is {40 * again / before:.0f} ms"
+        stretched = 40 * again / before
+        why = f"shorter iterations here; all times stretched to the source's 40 ms, the gap is {stretched:.0f} ms"
         title = f"gap after an eviction, {law} lengths"
         found.append(shape(title, "40 ms become over 200 ms", again > 3 * before, ours, reason=why))
         moved = _mean(data, law, "swap", usual, "gap_ms")
@@ -65,8 +66,9 @@ def rows(data: Data) -> list[Row]:
         slow = _mean(data, law, "swap", least, "gap_ms")
         ours = f"recompute {again:.0f} ms, swap {moved:.0f} ms at {usual:g} GB/s, {slow:.0f} ms at {least:g} GB/s"
         wider = [g for g in data.settings["gbytes_per_s"] if _mean(data, law, "swap", g, "gap_ms") > again]
+        where = f"wider up to {max(wider):g} GB/s" if wider else "not wider at any tried"
         why = (
-            f"bandwidth decides: wider {f'up to {max(wider):g} GB/s' if wider else 'at none tried'} of those tried; a KV token moves in "
+            f"bandwidth decides: {where}; a KV token moves in "
             f"{1e6 * _BYTES_PER_TOKEN / (1e9 * usual):.1f} us at {usual:g} GB/s, less than computing it again"
         )
         found.append(
