@@ -40,6 +40,7 @@ CACHE_VARIABLE = "TILEQ_CACHE_DIR"
 HOOK_KINDS = ("decodes", "order", "mixing", "admission", "eviction")
 _MODULES = (
     "clock",
+    "prefix_tree",
     "batch",
     "rules.decodes",
     "rules.order",

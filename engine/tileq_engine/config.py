@@ -59,6 +59,8 @@ class EngineConfig:
         "exact": pairs (gap, count); "histogram": 128 bins an octave; "auto": exact up to 100 000 requests.
     gap_from_s, gap_to_s
         Only tokens that complete in this window enter the gap distributions (cut of the warm-up).
+    prefix_cache
+        Keep the KV of full blocks and let later requests with the same prefix begin behind it (`Requests.blocks`).
     policy_seed
         Seed of what a policy draws for itself (the errors of a predictor); replications differ in it.
     """
@@ -84,6 +86,7 @@ class EngineConfig:
     gap_from_s: float = 0.0
     gap_to_s: float | None = None
     policy_seed: int = 0
+    prefix_cache: bool = False
 
     def __post_init__(self) -> None:
         for name in ("token_budget", "max_num_seqs", "block_tokens", "sample_limit"):
@@ -108,6 +111,7 @@ class EngineConfig:
         nonnegative_int("trace_limit", self.trace_limit)
         object.__setattr__(self, "policy_seed", nonnegative_int("policy_seed", self.policy_seed))
         boolean("check", self.check)
+        boolean("prefix_cache", self.prefix_cache)
         to_ps("swap_token_s", self.swap_token_s)
         nonnegative("gap_from_s", self.gap_from_s)
         for name in ("stop_time_s", "gap_to_s"):

@@ -142,7 +142,10 @@ _INTEGERS = (
         "tile_d",
         "cycle",
     ),
-    *("intake", "pad_on", "refill", "want", "levels", "level", "tenants", "quota", "kinds"),
+    *("intake", "pad_on", "refill", "want", "levels", "level", "tenants", "quota", "kinds", "reserve"),
+    # the tree of cached prefixes (`prefix_tree`): where it stands in P, its nodes' size, the idle ones, totals
+    *("tree", "nodes", "node_count", "node_blocks", "node_tokens", "idle_first", "idle_last", "idle_nodes"),
+    *("held_nodes", "turn", "evicted_nodes", "merged_nodes", "searches", "searched_tokens", "hit_tokens"),
 )
 
 SCALAR_FLOATS = ("c", "w", "a", "b", "beta", "e", "k", "s", "ewma", "ewma_weight")

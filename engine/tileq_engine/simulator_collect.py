@@ -29,6 +29,13 @@ _COUNTERS = (
     ("peak_waiting", "peak_waiting"),
     ("peak_kv_blocks", "peak_blocks"),
 )
+_PREFIX_COUNTERS = (
+    ("prefix_lookups", "searches"),
+    ("prefix_lookup_tokens", "searched_tokens"),
+    ("prefix_hit_tokens", "hit_tokens"),
+    ("prefix_evicted_blocks", "evicted_nodes"),
+    ("prefix_merged_blocks", "merged_nodes"),
+)
 _COLUMNS = {
     "admit_ps": "admit",
     "prefill_end_ps": "prefill_end",
@@ -130,6 +137,16 @@ def _write_back(state: State) -> None:
                 setattr(state.R[b.id], name, getattr(b, name))
 
 
+def _counters(state: State, config: EngineConfig) -> dict[str, int]:
+    """Return the run's totals; those of a prefix cache only where there is one."""
+    found = {name: state.scalar(field) for name, field in _COUNTERS}
+    if config.prefix_cache:
+        found |= {name: state.scalar(field) for name, field in _PREFIX_COUNTERS}
+        for name in ("prefix_evicted_blocks", "prefix_merged_blocks"):
+            found[name] *= state.scalar("node_blocks")
+    return found
+
+
 def _integrals(state: State) -> dict[str, int]:
     shift = 24
     return {
@@ -171,5 +188,5 @@ def collect(
         samples=IterationSamples(state.scalar("stride"), *_columns(state.SA, state.scalar("nsamples"), SAMPLE_FIELDS)),
         trace=Trace(*_columns(state.TR, state.scalar("ntrace"), TRACE_FIELDS)),
         integrals=_integrals(state),
-        counters={name: state.scalar(field) for name, field in _COUNTERS},
+        counters=_counters(state, config),
     )

@@ -53,7 +53,11 @@ class GapRecord:
 
 @dataclass(frozen=True, slots=True)
 class IterationSamples:
-    """Every `stride`-th iteration as it starts: its batch and the state of the system."""
+    """Every `stride`-th iteration as it starts: its batch and the state of the system.
+
+    `prefix_lookup_tokens` and `prefix_hit_tokens` are totals up to then; `prefix_idle_blocks` are cached blocks that
+    nobody refers to, which `kv_blocks_used` does not count.
+    """
 
     stride: int
     iteration: Samplewise
@@ -68,6 +72,9 @@ class IterationSamples:
     work_tokens: Samplewise
     served_prefill_tokens: Samplewise
     served_decode_tokens: Samplewise
+    prefix_lookup_tokens: Samplewise
+    prefix_hit_tokens: Samplewise
+    prefix_idle_blocks: Samplewise
 
 
 @dataclass(frozen=True, slots=True)

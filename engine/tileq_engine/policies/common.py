@@ -33,6 +33,7 @@ ORDERS: Mapping[str, str] = {
     "paying_spf": "order_paying_spf",
     "svf": "order_volume",
     "aging": "order_aging",
+    "longest_prefix": "order_longest_prefix",
 }
 
 
