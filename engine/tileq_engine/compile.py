@@ -40,7 +40,9 @@ CACHE_VARIABLE = "TILEQ_CACHE_DIR"
 HOOK_KINDS = ("decodes", "order", "mixing", "admission", "eviction")
 _MODULES = (
     "clock",
+    "fairness",
     "batch",
+    "pressure",
     "rules.decodes",
     "rules.order",
     "rules.admission",

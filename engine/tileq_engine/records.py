@@ -39,6 +39,8 @@ REASONS = (
     "longer than the token budget",
     "system full",
     "cancelled",
+    "backpressure",
+    "rerouted",
 )
 STOPS = ("running", "finished", "time", "backlog", "iterations", "stalled", "flush", "error")
 
@@ -63,6 +65,7 @@ REQUEST_FIELDS: tuple[tuple[str, str], ...] = (
     ("preempted", "i4"),
     ("over", "i4"),  # gaps above the limit
     ("victim", "i4"),  # whoever was preempted before it in this decision, -1 for nobody
+    ("seen", "i4"),  # most tokens cached in an earlier life: what is computed again is no service (tenants only)
     ("admit", "i8"),
     ("prefill_end", "i8"),
     ("first", "i8"),
@@ -143,9 +146,20 @@ _INTEGERS = (
         "cycle",
     ),
     *("intake", "pad_on", "refill", "want", "levels", "level", "tenants", "quota", "kinds"),
+    # tenants: kept at all, their number, counters that order, whose request left the queue last; width of a sample
+    *("account", "ntenants", "fair", "last_tenant", "row", "age", "due"),
+    # bottlenecks: where their rows begin in P, how many there are and fit, the present one
+    *("watch", "causes", "ncauses", "causes_cap", "cause"),
+    # backpressure and control of the budget
+    *("pressure", "press_waiting", "press_blocks", "full", "low", "control", "least", "most"),
+    # the first prefill that found no block for its next chunk, and that chunk
+    *("stuck", "stuck_tokens"),
 )
 
-SCALAR_FLOATS = ("c", "w", "a", "b", "beta", "e", "k", "s", "ewma", "ewma_weight")
+SCALAR_FLOATS = (
+    *("c", "w", "a", "b", "beta", "e", "k", "s", "ewma", "ewma_weight"),
+    *("aim", "forget", "slope", "fit_w", "fit_n", "fit_t", "fit_nn", "fit_nt"),  # control of the budget
+)
 SCALAR_FIELDS: tuple[tuple[str, str], ...] = tuple((name, "i8") for name in _INTEGERS) + tuple(
     (name, "f8") for name in SCALAR_FLOATS
 )

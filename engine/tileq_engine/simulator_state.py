@@ -16,6 +16,7 @@ from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy
 from tileq_engine.records import REQUEST_FIELDS, SCALAR_FIELDS, SCALAR_FLOATS, SLOT_FIELDS, Records, make_records
 from tileq_engine.requests import Requests
+from tileq_engine.simulator_extras import extras
 from tileq_theory.iteration_time import IterationTime
 
 _FAR = 2**62
@@ -132,8 +133,9 @@ def make_state(
     exact = config.gap_mode == "exact" or (config.gap_mode == "auto" and len(requests) <= _EXACT_UP_TO)
     slots = min(config.max_num_seqs, max(n, 1))
     S = make_records(SCALAR_FIELDS, 1, compiled)
-    tenants = _tenant_integers(requests, prepared.scalars if prepared else {})
-    integers = [*(prepared.integers if prepared else ()), *tenants]
+    own = list(prepared.integers) if prepared else []
+    extra, integers = extras(requests, policy, time, config, dict(prepared.scalars) if prepared else {}, len(own))
+    integers = [*own, *integers]
     state = State(
         R=_request_records(requests, n, compiled) if records else make_records(REQUEST_FIELDS, 0, compiled),
         B=make_records(SLOT_FIELDS, slots, compiled),
@@ -146,7 +148,7 @@ def make_state(
         GP=_integers(3 * (_PAIR_ROOM + 2 * slots if exact else 1), compiled),
         GH=_integers(1 if exact else groups * GAP_BINS, compiled),
         GC=_integers(groups, compiled),
-        SA=_integers(config.sample_limit * SAMPLE_FIELDS, compiled),
+        SA=_integers(int(extra["samples_cap"] * extra["row"]), compiled),
         TR=_integers(max(config.trace_limit, 1) * TRACE_FIELDS, compiled),
         D=_integers(4096, compiled),
         compiled=compiled,
@@ -155,12 +157,11 @@ def make_state(
         state.GS[g * GAP_FIELDS + 5] = -1
     _set_scalars(state, requests, policy, time, config, slots=slots, exact=exact, macro=macro)
     if prepared is not None:
-        state.set_scalars({**prepared.scalars, "tenants": len(integers) - len(tenants)})
+        state.set_scalars(prepared.scalars)
+    state.set_scalars(extra)
+    if config.pins_steps:
+        state.set_scalars({"macro": 0})
     return state
-
-
-def _tenant_integers(requests: Requests, scalars: Any) -> list[int]:
-    return [0] * (int(requests.tenant.max()) + 1) if scalars.get("quota") and len(requests) else []
 
 
 def _set_scalars(
@@ -207,7 +208,6 @@ def _set_scalars(
         "ngroups": groups,
         "pairs_cap": len(state.GP) // 3,
         "stride": 1,
-        "samples_cap": config.sample_limit,
         "trace_cap": config.trace_limit,
         "decode_cap": _FAR,
         "kv_high": 2000,
