@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["prefix_region"]
+__all__ = ["ROW", "SAVED", "prefix_region"]
 
 import numpy as np
 from jaxtyping import Int
@@ -11,6 +11,7 @@ from tileq_engine.prefix_blocks import BlockPaths
 from tileq_theory.errors import InputError
 
 ROW, NODE = 6, 5  # integers of a request and of a node (`prefix_tree`)
+SAVED = 5  # place of the hit tokens among those of a request
 
 
 def prefix_region(

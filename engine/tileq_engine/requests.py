@@ -97,6 +97,8 @@ class Requests:
                 f"of {self.prompt_tokens[at]} tokens"
             )
         if self.blocks is not None:
+            if not isinstance(self.blocks, BlockPaths):
+                raise InputError(f"blocks is of type {type(self.blocks).__name__}; expected BlockPaths (BlockPaths.of)")
             _check_blocks(self.blocks, self.prompt_tokens + self.output_tokens)
 
     def __len__(self) -> int:
@@ -176,7 +178,7 @@ class Requests:
         paying: Any = None,
         tenant: Any = None,
         prefilled_tokens: Any = None,
-        blocks: BlockPaths | None = None,
+        blocks: Any = None,
     ) -> Requests:
         """Build from sequences or scalars (a scalar stands for every request); times in seconds or picoseconds.
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy
+from tileq_engine.prefix_region import ROW, SAVED
 from tileq_engine.requests import Requests
 from tileq_engine.simulator_extras import Causes, tenant_record
 from tileq_engine.simulator_result import Bottlenecks, GapRecord, GapSums, IterationSamples, RawRun, Trace
@@ -154,6 +155,13 @@ def _counters(state: State, config: EngineConfig) -> dict[str, int]:
     return found
 
 
+def _prefix_hits(state: State, count: int) -> np.ndarray:
+    """Return the tokens of each request that the prefix cache had."""
+    tree = state.scalar("tree")
+    rows = np.asarray(state.P[tree : tree + ROW * count], dtype=np.int64) if tree else np.zeros(ROW * count, np.int64)
+    return np.ascontiguousarray(rows.reshape(-1, ROW)[:, SAVED])
+
+
 def _integrals(state: State) -> dict[str, int]:
     shift = 24
     return {
@@ -192,6 +200,7 @@ def collect(
         end_ps=state.scalar("now"),
         arrival_ps=requests.arrival_ps,
         **given,
+        prefix_hit_tokens=_prefix_hits(state, count),
         gaps=_gaps(state, pairs, requests.group_names or ("class 0",)),
         samples=IterationSamples(state.scalar("stride"), *rows[:SAMPLE_FIELDS]),
         trace=Trace(*_columns(state.TR, state.scalar("ntrace"), TRACE_FIELDS)),

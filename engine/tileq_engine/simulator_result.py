@@ -136,7 +136,8 @@ class Bottlenecks:
 class RawRun:
     """Per-request times and counts (-1 ps: never), distributions, samples, integrals and counters of one run.
 
-    `predicted_output_tokens` is what the policy was told; `requests` are as they were given.
+    `prefix_hit_tokens` are those of its tokens that a prefix cache had, summed over its lives (it has one more with
+    each preemption). `predicted_output_tokens` is what the policy was told; `requests` are as they were given.
     """
 
     requests: Requests
@@ -160,6 +161,7 @@ class RawRun:
     gaps_over_limit: Requestwise
     status: Requestwise
     reject_reason: Requestwise
+    prefix_hit_tokens: Requestwise
     gaps: GapRecord
     samples: IterationSamples
     trace: Trace

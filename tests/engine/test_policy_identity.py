@@ -44,6 +44,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "eb_plus": [{}, {"k": 3}],
     "psjf": [{}, {"predictor": "noise"}],
     "srpt": [{}, {"predictor": "noise"}],
+    "sglang": [{}, {"order": "fcfs"}, {"mixed_chunk": True}, {"new_token_ratio": 0.5}, {"fcfs_beyond": 16}],
 }  # fmt: skip
 
 

@@ -108,6 +108,7 @@ class IterationLog:
 
     def samples(self) -> IterationSamples:
         """Return the rows as the samples of a run: every iteration is one."""
+        nothing = np.zeros(len(self), dtype=np.int64)  # an executor's log does not have them
         return IterationSamples(
             stride=1,
             iteration=np.arange(len(self)),
@@ -122,6 +123,9 @@ class IterationLog:
             work_tokens=self["work"],
             served_prefill_tokens=self["prefill_tokens"],
             served_decode_tokens=self["decode_tokens"],
+            prefix_lookup_tokens=nothing,
+            prefix_hit_tokens=nothing,
+            prefix_idle_blocks=nothing,
         )
 
     def shares(self) -> dict[str, Any]:

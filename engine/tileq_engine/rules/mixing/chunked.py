@@ -193,5 +193,5 @@ def mix_chunked(
         looked = s.nwait == 0 or first_room > 0
         s.repeat = 1 if everyone and looked and s.npre == 0 and n <= s.budget and n <= s.decode_cap else 0
         s.deaf = closed(S, 1)
-    if s.dynamic == 1 and s.nwait > 0 and s.deaf == 0:
-        s.repeat = 0
+    if (s.dynamic == 1 or s.reserve > 0) and s.nwait > 0 and s.deaf == 0:
+        s.repeat = 0  # the order, or what the residents are expected to write, changes with time

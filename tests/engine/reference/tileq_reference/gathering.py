@@ -55,7 +55,8 @@ def of_class(s: Simulator, kind: int) -> list[Request]:
 def enter(s: Simulator, who: list[Request], most: int) -> None:
     """The earliest `most` of `who` enter with their whole prompts, while slots and blocks last."""
     for r in sorted(who, key=lambda r: r.id)[:most]:
+        chunk = s.todo(r)
         if not may_admit(s) or not s.take(r, r.target):
             return
         s.admit(r)
-        s.prefill(r, r.target)
+        s.prefill(r, chunk)

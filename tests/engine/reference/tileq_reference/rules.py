@@ -136,8 +136,8 @@ def admit_chunks(
                 break
             left -= 1
             continue
-        chunk = min(r.target, left)
-        holds = chunk if by_chunk else promised(s, r) if conservative else r.target
+        chunk = min(s.todo(r), left)
+        holds = s.had(r) + chunk if by_chunk else promised(s, r) if conservative else r.target
         if s.missing(r, r.target if sequence else holds) > s.free if by_chunk else not may_hold(s, r, holds):
             break
         s.take(r, holds)
@@ -155,12 +155,13 @@ def admit_whole(s: Simulator, order: list[Request], left: int, conservative: boo
     for r in order:
         alone = r.generated > 0 and not s.batch.items
         holds = promised(s, r) if conservative else r.target
-        if not may_admit(s) or r.status == "swapped" or (r.target > left and not alone) or not may_hold(s, r, holds):
+        chunk = s.todo(r)
+        if not may_admit(s) or r.status == "swapped" or (chunk > left and not alone) or not may_hold(s, r, holds):
             break
         s.take(r, holds)
         s.admit(r)
-        s.prefill(r, r.target)
-        left -= r.target
+        s.prefill(r, chunk)
+        left -= chunk
     return left
 
 
