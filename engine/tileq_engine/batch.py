@@ -25,6 +25,7 @@ __all__ = [
 
 from typing import Any
 
+from tileq_engine.fairness import at_quota, seat_tenant, unseat_tenant
 from tileq_engine.prefix_tree import claim_prefix, evict_idle, find_prefix, give_back, spared_blocks
 from tileq_engine.records import Records
 
@@ -127,7 +128,7 @@ def head(R: Records, S: Records, H: Any, P: Any, order: Any) -> Any:
     best = -1
     for place in range(s.nwait):
         i = H[place]
-        if s.quota > 0 and P[s.tenants + R[i].tenant] >= s.quota:
+        if s.quota > 0 and at_quota(R, S, P, i):
             continue
         R[i].key = order(R, S, P, i)
         if best < 0 or _before(R, i, H[best]):
@@ -235,8 +236,8 @@ def admit_request(R: Records, B: Records, S: Records, O: Any, P: Any, i: int) ->
         r.cached = 0
     else:
         b.phase = _PREFILL
-    if s.quota > 0:
-        P[s.tenants + r.tenant] += 1
+    if s.account > 0:
+        seat_tenant(R, S, P, i)
     r.status = 2
     r.front = 0
     if r.admit < 0:
@@ -305,8 +306,8 @@ def preempt(
             r.replay = r.gen
     b.phase = _FREE
     b.blocks = 0
-    if s.quota > 0:
-        P[s.tenants + r.tenant] -= 1
+    if s.account > 0:
+        unseat_tenant(R, S, P, i, b.cached)
     for k in range(at, s.nres - 1):
         O[k] = O[k + 1]
     s.nres -= 1

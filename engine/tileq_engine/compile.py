@@ -41,7 +41,9 @@ HOOK_KINDS = ("decodes", "order", "mixing", "admission", "eviction")
 _MODULES = (
     "clock",
     "prefix_tree",
+    "fairness",
     "batch",
+    "pressure",
     "rules.decodes",
     "rules.order",
     "rules.admission",

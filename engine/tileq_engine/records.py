@@ -39,6 +39,8 @@ REASONS = (
     "longer than the token budget",
     "system full",
     "cancelled",
+    "backpressure",
+    "rerouted",
 )
 STOPS = ("running", "finished", "time", "backlog", "iterations", "stalled", "flush", "error")
 
@@ -63,6 +65,7 @@ REQUEST_FIELDS: tuple[tuple[str, str], ...] = (
     ("preempted", "i4"),
     ("over", "i4"),  # gaps above the limit
     ("victim", "i4"),  # whoever was preempted before it in this decision, -1 for nobody
+    ("seen", "i4"),  # most tokens cached in an earlier life: what is computed again is no service (tenants only)
     ("admit", "i8"),
     ("prefill_end", "i8"),
     ("first", "i8"),
@@ -146,9 +149,20 @@ _INTEGERS = (
     # the tree of cached prefixes (`prefix_tree`): where it stands in P, its nodes' size, the idle ones, totals
     *("tree", "nodes", "node_count", "node_blocks", "node_tokens", "idle_first", "idle_last", "idle_nodes"),
     *("held_nodes", "turn", "evicted_nodes", "merged_nodes", "searches", "searched_tokens", "hit_tokens"),
+    # tenants: kept at all, their number, counters that order, whose request left the queue last; width of a sample
+    *("account", "ntenants", "fair", "last_tenant", "row", "age", "due"),
+    # bottlenecks: where their rows begin in P, how many there are and fit, the present one
+    *("watch", "causes", "ncauses", "causes_cap", "cause"),
+    # backpressure and control of the budget
+    *("pressure", "press_waiting", "press_blocks", "full", "low", "control", "least", "most"),
+    # the first prefill that found no block for its next chunk, and that chunk
+    *("stuck", "stuck_tokens"),
 )
 
-SCALAR_FLOATS = ("c", "w", "a", "b", "beta", "e", "k", "s", "ewma", "ewma_weight")
+SCALAR_FLOATS = (
+    *("c", "w", "a", "b", "beta", "e", "k", "s", "ewma", "ewma_weight"),
+    *("aim", "forget", "slope", "fit_w", "fit_n", "fit_t", "fit_nn", "fit_nt"),  # control of the budget
+)
 SCALAR_FIELDS: tuple[tuple[str, str], ...] = tuple((name, "i8") for name in _INTEGERS) + tuple(
     (name, "f8") for name in SCALAR_FLOATS
 )

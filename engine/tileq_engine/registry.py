@@ -32,6 +32,9 @@ _HOMES: dict[str, str] = {
     "eb_plus": "threshold",
     "psjf": "smallest",
     "srpt": "smallest",
+    "vtc": "vtc",
+    "priority_aging": "due",
+    "edf": "due",
 }
 
 

@@ -119,9 +119,7 @@ class Scheduler:
         self._pairs = Pairs()
         self._closed = False
         self._last_arrival_ps = int(requests.arrival_ps[-1]) if requests is not None and known else 0
-        rules = policy.rules
-        if self.config.preemption == "none":
-            rules["eviction"] = "evict_none"
+        rules = policy.rules_under(self.config)
         hooks = tuple(hook_for(kind, rules[kind], kernels) for kind in _KINDS)
         names = ("decide_at", "announce_at", "complete_at")
         decide, self._announce, self._complete = (entry_point(n) if compiled else kernels[n] for n in names)

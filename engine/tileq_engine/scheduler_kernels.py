@@ -6,6 +6,7 @@ __all__ = ["announce_at", "complete_at", "decide_at"]
 
 from typing import Any
 
+from tileq_engine.fairness import credit_tenants
 from tileq_engine.records import Records
 from tileq_engine.simulator_loop import complete, decide
 from tileq_engine.simulator_record import advance
@@ -87,6 +88,8 @@ def complete_at(
     announce(R, S, s.now - 1)
     advance(S, s.now)
     s.work -= s.npre + s.ndec
+    if s.account > 0:
+        credit_tenants(R, B, S, O, P, s.now - duration, 1, 1)
     complete(R, B, S, O, P, GS, GP, GH, GC, duration)
     for k in range(s.nres, residents):
         X[k - s.nres] = B[O[k]].id

@@ -113,9 +113,7 @@ def _checked(requests: Requests, policy: Policy | str, time: IterationTime) -> P
 
 
 def _hooks(policy: Policy, config: EngineConfig, kernels: Any) -> tuple[Any, ...]:
-    rules = policy.rules
-    if config.preemption == "none":
-        rules["eviction"] = "evict_none"
+    rules = policy.rules_under(config)
     return tuple(
         hook_for(kind, rules[kind], kernels) for kind in ("decodes", "order", "mixing", "admission", "eviction")
     )

@@ -12,7 +12,8 @@ from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy
 from tileq_engine.prefix_region import ROW, SAVED
 from tileq_engine.requests import Requests
-from tileq_engine.simulator_result import GapRecord, GapSums, IterationSamples, RawRun, Trace
+from tileq_engine.simulator_extras import Causes, tenant_record
+from tileq_engine.simulator_result import Bottlenecks, GapRecord, GapSums, IterationSamples, RawRun, Trace
 from tileq_engine.simulator_state import GAP_BINS, GAP_FIELDS, SAMPLE_FIELDS, TRACE_FIELDS, State
 from tileq_theory.iteration_time import IterationTime
 
@@ -59,9 +60,11 @@ class Pairs:
 
     def __init__(self) -> None:
         self._merged = np.zeros((0, 3), dtype=np.int64)
+        self._causes = Causes()
 
     def flush(self, state: State) -> None:
-        """Take the pairs out of the buffer."""
+        """Take the pairs, and the bottlenecks, out of their buffers."""
+        self._causes.take(state)
         count = state.scalar("npairs")
         if count == 0:
             return
@@ -70,6 +73,10 @@ class Pairs:
         state.set_scalars({"npairs": 0})
         for at in range(5, len(state.GS), GAP_FIELDS):
             state.GS[at] = -1
+
+    def bottlenecks(self) -> Bottlenecks | None:
+        """Return the bottlenecks taken so far; None where nobody watched."""
+        return self._causes.record()
 
     @property
     def rows(self) -> np.ndarray:
@@ -181,6 +188,7 @@ def collect(
     _write_back(state)
     count = len(requests)  # the records may have room for more
     held = [c[:count] for c in state.columns(*_COLUMNS.values())] if columns is None else columns
+    rows = _columns(state.SA, state.scalar("nsamples"), state.scalar("row"))
     given: dict[str, Any] = dict(zip(_COLUMNS, held, strict=True))
     return RawRun(
         requests=requests,
@@ -194,8 +202,10 @@ def collect(
         **given,
         prefix_hit_tokens=_prefix_hits(state, count),
         gaps=_gaps(state, pairs, requests.group_names or ("class 0",)),
-        samples=IterationSamples(state.scalar("stride"), *_columns(state.SA, state.scalar("nsamples"), SAMPLE_FIELDS)),
+        samples=IterationSamples(state.scalar("stride"), *rows[:SAMPLE_FIELDS]),
         trace=Trace(*_columns(state.TR, state.scalar("ntrace"), TRACE_FIELDS)),
         integrals=_integrals(state),
         counters=_counters(state, config),
+        tenants=tenant_record(state, rows[SAMPLE_FIELDS:], requests, config),
+        bottlenecks=pairs.bottlenecks(),
     )

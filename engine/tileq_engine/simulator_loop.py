@@ -12,7 +12,9 @@ from typing import Any
 
 from tileq_engine.batch import admission_blocks, admit_request, push_waiting
 from tileq_engine.clock import duration_ps
+from tileq_engine.fairness import credit_tenants, leave_tenant, sample_tenants, welcome_tenant
 from tileq_engine.prefix_tree import evict_idle, give_back, keep_blocks, rounds_to_node
+from tileq_engine.pressure import bottleneck, may_repeat, note_bottleneck, relieve, set_budget
 from tileq_engine.records import Records
 from tileq_engine.simulator_check import verify
 from tileq_engine.simulator_jump import jump
@@ -34,6 +36,8 @@ def join(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any, order: Any)
         r = R[i]
         if r.status == 4:
             continue
+        if s.account > 0:
+            welcome_tenant(R, S, P, i)
         r.key = order(R, S, P, i)
         if r.cached > 0 and s.seat == 1 and s.nres < s.max_seqs and admission_blocks(R, S, i) <= s.free:
             admit_request(R, B, S, O, P, i)
@@ -57,6 +61,8 @@ def start_batch(B: Records, S: Records, O: Any) -> None:  # noqa: E741
     s.repeat = 0
     s.deaf = 0
     s.wake = 0
+    s.room = s.budget
+    s.stuck = -1
     for k in range(s.nres):
         b = B[O[k]]
         b.dec = 0
@@ -173,8 +179,8 @@ def complete(
             released += give_back(S, P, b) if s.tree > 0 else b.blocks
             b.blocks = 0
             b.phase = 0
-            if s.quota > 0:
-                P[s.tenants + r.tenant] -= 1
+            if s.account > 0:
+                leave_tenant(R, S, P, b.id)
         else:
             if kept < k:
                 O[k] = O[kept]
@@ -213,7 +219,11 @@ def decide(
     s = S[0]
     join(R, B, S, H, O, P, order)
     start_batch(B, S, O)
+    if s.pressure == 1:
+        set_budget(S)
     mixing(R, B, S, H, O, W, P, decodes, order, admit, victim)
+    if s.stuck >= 0 and s.npre + s.ndec == 0:
+        relieve(R, B, S, H, O, P, order, victim)
     count_sequences(B, S, O)
     if s.check == 1:
         verify(R, B, S, H, O, P)
@@ -255,7 +265,11 @@ def run_until(
                 return _FINISHED
             s.now = R[s.next].arrival
             continue
-        if s.iters >= s.chunk_stop or (s.gap_mode == 0 and s.npairs + s.nres + s.ngroups + 8 > s.pairs_cap):
+        if (
+            s.iters >= s.chunk_stop
+            or s.ncauses + 2 > s.causes_cap
+            or (s.gap_mode == 0 and s.npairs + s.nres + s.ngroups + 8 > s.pairs_cap)
+        ):
             return _FLUSH
         tokens = decide(R, B, S, H, O, W, P, decodes, order, mixing, admit, victim)
         if s.error > 0:
@@ -273,6 +287,8 @@ def run_until(
                 return _STALLED
             if to > s.stop_time:
                 to = s.stop_time
+            if s.watch == 1:
+                note_bottleneck(S, P, bottleneck(R, B, S, H, P, 0, order, admit), s.now, to, 0)
             advance(S, to)
             s.now = to
             continue
@@ -289,10 +305,24 @@ def run_until(
         sample(S, SA, start, duration, s.total_blocks - s.free)
         if s.trace_cap > 0:
             trace_batch(B, S, O, TR, start, duration)
+        if s.account > 0:
+            sample_tenants(S, P, SA)
+        if s.watch == 1:
+            note_bottleneck(S, P, bottleneck(R, B, S, H, P, duration, order, admit), start, start + duration, 1)
         account(S, duration)
         announce(R, S, s.now - 1)
         advance(S, s.now)
         s.work -= tokens
+        if s.account > 0:
+            credit_tenants(R, B, S, O, P, start, 1, 1)
         left = complete(R, B, S, O, P, GS, GP, GH, GC, duration)
         if s.macro == 1 and s.repeat == 1 and s.npreempt + s.returned == 0 and left > 1:
-            jump(R, B, S, O, GS, GP, GH, GC, SA, D, left)
+            jumped = s.jumped
+            before = s.now
+            if may_repeat(S):
+                jump(R, B, S, O, GS, GP, GH, GC, SA, D, left)
+            if s.jumped > jumped:
+                if s.account > 0:
+                    credit_tenants(R, B, S, O, P, -1, s.jumped - jumped, 0)
+                if s.watch == 1:
+                    note_bottleneck(S, P, s.cause, before, s.now, s.jumped - jumped)

@@ -10,7 +10,6 @@ from tileq_engine.prefix_tree import idle_blocks
 from tileq_engine.records import Records
 
 _GAP_FIELDS = 6  # of one group in GS: count, sum high, sum low, least, largest, place of its newest pair
-_SAMPLE_FIELDS = 15
 _TRACE_FIELDS = 6
 _SHIFT = 24
 _LOW = (1 << 24) - 1
@@ -128,14 +127,14 @@ def sample(S: Records, SA: Any, start: int, duration: int, used: int) -> None:
     if s.nsamples == s.samples_cap:
         kept = 0
         for j in range(0, s.nsamples, 2):
-            for f in range(_SAMPLE_FIELDS):
-                SA[kept * _SAMPLE_FIELDS + f] = SA[j * _SAMPLE_FIELDS + f]
+            for f in range(s.row):
+                SA[kept * s.row + f] = SA[j * s.row + f]
             kept += 1
         s.nsamples = kept
         s.stride *= 2
         if s.iters & (s.stride - 1) != 0:
             return
-    at = s.nsamples * _SAMPLE_FIELDS
+    at = s.nsamples * s.row
     s.nsamples += 1
     SA[at] = s.iters
     SA[at + 1] = start

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["GapRecord", "GapSums", "IterationSamples", "RawRun", "Trace"]
+__all__ = ["Bottlenecks", "GapRecord", "GapSums", "IterationSamples", "RawRun", "TenantRecord", "Trace"]
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -99,6 +99,40 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantRecord:
+    """What every tenant got, at the samples' iterations and in the end, and the longest time it got nothing.
+
+    `prefilled_tokens` are prompt tokens computed for the first time, `delivered_tokens` output tokens, `present` the
+    requests in the system, `counter` the virtual counter. A tenant is starved from the later of the arrival of its
+    only request and the end of the last iteration that held a token of it, to the beginning of the next that does.
+    """
+
+    names: tuple[str, ...]
+    weights: tuple[float, ...]
+    prompt_price: float
+    output_price: float
+    prefilled_tokens: Int[np.ndarray, "sample tenant"]
+    delivered_tokens: Int[np.ndarray, "sample tenant"]
+    present: Int[np.ndarray, "sample tenant"]
+    counter: Int[np.ndarray, "sample tenant"]
+    end_prefilled_tokens: Int[np.ndarray, "tenant"]
+    end_delivered_tokens: Int[np.ndarray, "tenant"]
+    starved_ps: Int[np.ndarray, "tenant"]
+    starved_from_ps: Int[np.ndarray, "tenant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bottlenecks:
+    """When requests waited and why: intervals in order of time, each with one cause (a place in `pressure.CAUSES`)."""
+
+    cause: Int[np.ndarray, "interval"]
+    begin_ps: Int[np.ndarray, "interval"]
+    end_ps: Int[np.ndarray, "interval"]
+    iterations: Int[np.ndarray, "interval"]
+    waiting: Int[np.ndarray, "interval"]
+
+
+@dataclass(frozen=True, slots=True)
 class RawRun:
     """Per-request times and counts (-1 ps: never), distributions, samples, integrals and counters of one run.
 
@@ -134,3 +168,5 @@ class RawRun:
     integrals: Mapping[str, int]
     counters: Mapping[str, int]
     notes: tuple[str, ...] = ()
+    tenants: TenantRecord | None = None
+    bottlenecks: Bottlenecks | None = None

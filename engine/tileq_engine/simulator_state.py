@@ -17,6 +17,7 @@ from tileq_engine.policy import Policy
 from tileq_engine.prefix_region import prefix_region
 from tileq_engine.records import REQUEST_FIELDS, SCALAR_FIELDS, SCALAR_FLOATS, SLOT_FIELDS, Records, make_records
 from tileq_engine.requests import Requests
+from tileq_engine.simulator_extras import extras
 from tileq_theory.iteration_time import IterationTime
 
 _FAR = 2**62
@@ -133,8 +134,9 @@ def make_state(
     exact = config.gap_mode == "exact" or (config.gap_mode == "auto" and len(requests) <= _EXACT_UP_TO)
     slots = min(config.max_num_seqs, max(n, 1))
     S = make_records(SCALAR_FIELDS, 1, compiled)
-    tenants = _tenant_integers(requests, prepared.scalars if prepared else {})
-    integers = [*(prepared.integers if prepared else ()), *tenants]
+    own = list(prepared.integers) if prepared else []
+    extra, integers = extras(requests, policy, time, config, dict(prepared.scalars) if prepared else {}, len(own))
+    integers = [*own, *integers]
     region, tree = _prefix_tree(requests, config, len(integers) + 1, n)
     state = State(
         R=_request_records(requests, n, compiled) if records else make_records(REQUEST_FIELDS, 0, compiled),
@@ -148,7 +150,7 @@ def make_state(
         GP=_integers(3 * (_PAIR_ROOM + 2 * slots if exact else 1), compiled),
         GH=_integers(1 if exact else groups * GAP_BINS, compiled),
         GC=_integers(groups, compiled),
-        SA=_integers(config.sample_limit * SAMPLE_FIELDS, compiled),
+        SA=_integers(int(extra["samples_cap"] * extra["row"]), compiled),
         TR=_integers(max(config.trace_limit, 1) * TRACE_FIELDS, compiled),
         D=_integers(4096, compiled),
         compiled=compiled,
@@ -157,8 +159,11 @@ def make_state(
         state.GS[g * GAP_FIELDS + 5] = -1
     _set_scalars(state, requests, policy, time, config, slots=slots, exact=exact, macro=macro)
     if prepared is not None:
-        state.set_scalars({**prepared.scalars, "tenants": len(integers) - len(tenants)})
+        state.set_scalars(prepared.scalars)
+    state.set_scalars(extra)
     state.set_scalars(tree)
+    if config.pins_steps:
+        state.set_scalars({"macro": 0})
     return state
 
 
@@ -175,10 +180,6 @@ def _policy_integers(integers: list[int], region: Int[np.ndarray, "integer"], co
     """Return P: the policy's integers, one that separates, and the prefix tree's."""
     whole = np.concatenate([np.array([*integers, 0], dtype=np.int64), region])
     return whole if compiled else whole.tolist()
-
-
-def _tenant_integers(requests: Requests, scalars: Any) -> list[int]:
-    return [0] * (int(requests.tenant.max()) + 1) if scalars.get("quota") and len(requests) else []
 
 
 def _set_scalars(
@@ -225,7 +226,6 @@ def _set_scalars(
         "ngroups": groups,
         "pairs_cap": len(state.GP) // 3,
         "stride": 1,
-        "samples_cap": config.sample_limit,
         "trace_cap": config.trace_limit,
         "decode_cap": _FAR,
         "kv_high": 2000,

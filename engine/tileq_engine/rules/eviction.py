@@ -9,6 +9,7 @@ __all__ = [
     "evict_fewest_tokens",
     "evict_largest",
     "evict_last",
+    "evict_last_in_order",
     "evict_lowest_priority",
     "evict_newest_token",
     "evict_none",
@@ -93,3 +94,14 @@ def evict_newest_token(R: Records, B: Records, S: Records, O: Any, P: Any, slot:
         if B[O[k]].last >= B[best].last:
             best = O[k]
     return best
+
+
+def evict_last_in_order(R: Records, B: Records, S: Records, O: Any, P: Any, slot: int) -> Any:  # noqa: E741
+    """Take from the resident that stood last in the waiting order: the largest (key, arrival)."""
+    worst = slot
+    for k in range(S[0].nres):
+        i = B[O[k]].id
+        j = B[worst].id
+        if R[i].key > R[j].key or (R[i].key == R[j].key and i > j):
+            worst = O[k]
+    return worst

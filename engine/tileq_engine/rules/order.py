@@ -7,7 +7,9 @@ has got so far, never its true output length.
 from __future__ import annotations
 
 __all__ = [
+    "order_aged",
     "order_aging",
+    "order_deadline",
     "order_fcfs",
     "order_longest_prefix",
     "order_paying_spf",
@@ -16,6 +18,7 @@ __all__ = [
     "order_sjf_total",
     "order_spf",
     "order_volume",
+    "order_vtc",
 ]
 
 import math
@@ -83,3 +86,18 @@ def aging_score(wait_s: float, length_tokens: float) -> Any:
     waited = 1.0 / (1.0 + math.exp(-(wait_s - 5.0) / 5.0))
     short = 1.0 - 1.0 / (1.0 + math.exp(-(length_tokens - 32768.0) / 32768.0))
     return min(max(0.5 * waited + 0.5 * short, 0.0), 1.0)
+
+
+def order_aged(R: Records, S: Records, P: Any, i: int) -> Any:
+    """Earliest arrival + S[0].age * priority first: a priority step is worth so many picoseconds of waiting."""
+    return float(R[i].arrival + S[0].age * R[i].priority)
+
+
+def order_deadline(R: Records, S: Records, P: Any, i: int) -> Any:
+    """Earliest deadline first: arrival plus what its class is allowed until the first token."""
+    return float(R[i].arrival + P[S[0].due + R[i].cls])
+
+
+def order_vtc(R: Records, S: Records, P: Any, i: int) -> Any:
+    """Least virtual counter of the tenant first (Sheng et al., OSDI 2024); first come, first served within a tenant."""
+    return float(P[S[0].tenants + 12 * R[i].tenant + 2])

@@ -37,6 +37,9 @@ def fill_ongoing(B: Records, S: Records, O: Any, room: int) -> Any:  # noqa: E74
                 chunk = room
             if take_chunk(b, s, chunk):
                 room -= chunk
+            elif s.stuck < 0:
+                s.stuck = O[k]
+                s.stuck_tokens = chunk
     return room
 
 

@@ -55,7 +55,10 @@ def mix_smallest(
     if b.phase == _DECODE:
         secure_decode(R, B, S, H, O, P, best, order, victim)
     else:
-        take_chunk(b, s, min(b.target - b.cached, s.budget))
+        chunk = min(b.target - b.cached, s.budget)
+        if not take_chunk(b, s, chunk):
+            s.stuck = best
+            s.stuck_tokens = chunk
     s.deaf = closed_queue(S)
     s.repeat = 1
 
