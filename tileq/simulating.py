@@ -67,7 +67,7 @@ class Simulation:
         return self.run.save(Path(path))
 
     def plot(self, path: str | PathLike[str], picture: str = "queues") -> None:
-        """Draw the first replication: its "queues", "batches", "kv" use, cache "hits", or a "gantt" of its first requests."""
+        """Draw the first replication: its "queues", "batches", "kv" use, cache "hits", or a "gantt"."""
         from tileq_engine import plots
 
         if picture not in PICTURES:
