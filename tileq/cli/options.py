@@ -10,6 +10,7 @@ __all__ = [
     "Check",
     "Classes",
     "Convention",
+    "Conversations",
     "Dtype",
     "Engine",
     "Folder",
@@ -26,6 +27,7 @@ __all__ = [
     "Plot",
     "Policy",
     "Preemption",
+    "PrefixCache",
     "Replications",
     "Requests",
     "Seed",
@@ -104,6 +106,8 @@ MemoryUtilisation = Annotated[float, option("Share of GPU memory used.", MACHINE
 Classes = Annotated[list[str] | None, option("P:O tokens, as 512:128@SHARE; repeatable.", TRAFFIC, name="--class")]
 Trace = Annotated[str | None, option("Request trace (tileq catalog traces).", TRAFFIC)]
 Workload = Annotated[str | None, option("Named mix (tileq catalog workloads).", TRAFFIC)]
+Conversations = Annotated[str | None, option("Sessions: turns=4:system=1000:user=100:...", TRAFFIC)]
+PrefixCache = Annotated[str | None, option("infinite, kv, TOKENS or SHARE%.", TRAFFIC)]
 Convention = Annotated[Literal["engine", "paper"], option("O - 1 decodes, or O.", TRAFFIC)]
 
 Tbt = Annotated[float | None, option("Longest iteration allowed, seconds.", LIMITS, converter=number)]
