@@ -97,13 +97,7 @@ def test_a_slider_changes_the_answer_the_picture_and_the_text() -> None:
     assert panel.answer.load > before[0]
     assert panel.picture.value != picture and bytes(panel.picture.value).startswith(b"\x89PNG")
     assert panel.text.value != text
-    for name, value in (
-        ("code prompt", 8192),
-        ("tbt_ms", 30),
-        ("gpu", "h100-sxm"),
-        ("memory", 0.5),
-        ("tbt_ms", float("inf")),
-    ):
+    for name, value in (("code prompt", 8192), ("tbt_ms", 30), ("memory", 0.8), ("gpu", "h100-sxm")):
         picture = panel.picture.value
         panel.controls[name].value = value
         assert panel.error == "" and panel.picture.value != picture, name
