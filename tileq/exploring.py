@@ -183,10 +183,7 @@ class Explored:
 
     def budget_figure(self) -> Any:
         """Return a matplotlib figure: capacity against the token budget, at the operating point's mix."""
-        from tileq.plan_document import budget_curve
-        from tileq.plots.budget import draw_budget
-
-        return draw_budget(budget_curve(self.plan))
+        return self.plan.figure()
 
     def to_dict(self) -> dict[str, Any]:
         """Return settings, region, plan and the judgement of the operating point as plain data."""

@@ -110,6 +110,12 @@ class Region:
             "distance_per_s": self.theory.distance(self.at),
         }
 
+    def figure(self) -> Any:
+        """Return a matplotlib figure of the region of two or three classes."""
+        from tileq.plots.region import draw_region
+
+        return draw_region(self.picture())
+
     def plot(self, path: str | PathLike[str]) -> None:
         """Draw the region of two or three classes and write it to `path` (.png, .svg or .pdf)."""
         from tileq.plots.region import plot_region
