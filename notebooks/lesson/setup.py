@@ -6,7 +6,7 @@ __all__ = ["VARIABLE", "Size", "start"]
 
 import os
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from tileq_theory.errors import InputError
 
@@ -43,5 +43,15 @@ def start() -> Size:
     name = os.environ.get(VARIABLE, "full")
     if name != "full" and name != "smoke":
         raise InputError(f"{VARIABLE} is {name!r}; expected 'full' or 'smoke'")
+    _show_figures_inline()
     use_style()
     return Size("full" if name == "full" else "smoke")
+
+
+def _show_figures_inline() -> None:
+    """Show every Figure that a cell ends with as a picture, from the first on; nothing outside a kernel."""
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    if shell is not None and hasattr(shell, "kernel"):
+        shell.enable_matplotlib("inline")

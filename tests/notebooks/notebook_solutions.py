@@ -24,6 +24,12 @@ SOLUTIONS: dict[tuple[int, int], str] = {
         "rates = [tq.capacity(bound.time, bound.demand, bound.limits.with_(kv_tokens=m)).rate_per_s for m in grid]\n"
         "answer = grid[np.argmax(np.array(rates) >= bound.rate_per_s * (1 - 1e-6))]"
     ),
+    (3, 1): "answer = min((1 - price[1] * 1.0) / price[0] for price in theory.prices())",
+    (3, 2): "answer = explore(base.with_(rates=(5.0, 1.0))).binding",
+    (3, 3): (
+        "limits = np.linspace(0.02, 0.04, 81)\n"
+        "answer = next(t for t in limits if explore(base.with_(tbt_s=t)).region.theory.contains([4.2, 0.6]))"
+    ),
 }
 WRONG: dict[tuple[int, int], list[object]] = {
     (1, 1): [6, 8, 7.5, "many", True, float("nan")],
@@ -32,4 +38,7 @@ WRONG: dict[tuple[int, int], list[object]] = {
     (2, 1): [36.25, 45.4, 44.6, 1e9],
     (2, 2): [0.5, 2.35, 10, -1],
     (2, 3): [10_000, 17_000, 45_000, 5e6],
+    (3, 1): [5.37, 3.0, 3.6, 5.9],
+    (3, 2): ["time", "memory", "power", 1],
+    (3, 3): [0.03, 27.0, 0.025, 0.04],
 }

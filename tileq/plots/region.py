@@ -173,7 +173,7 @@ def _body(axes: Any, picture: RegionPicture) -> None:
         axes.plot([rates[0]], [rates[1]], [rates[2]], mark, color=ink, ms=8, label=name)
     axes.set(xlim=(0, top[0]), ylim=(0, top[1]), zlim=(0, top[2]))
     for setter, name in zip((axes.set_xlabel, axes.set_ylabel, axes.set_zlabel), picture.classes, strict=True):
-        setter(name, fontsize=10)
+        setter(f"{name} (requests/s)", fontsize=10)
     axes.tick_params(labelsize=9)
     axes.view_init(elev=24, azim=38)
 
