@@ -1,0 +1,44 @@
+"""Answers to the exercises, as a reader would write them below the notebook's own cells; and wrong ones."""
+
+from __future__ import annotations
+
+__all__ = ["SOLUTIONS", "WRONG"]
+
+SOLUTIONS: dict[tuple[int, int], str] = {
+    (1, 1): (
+        'answer = tq.closed_form("dai_tiles_for_share").evaluate(\n'
+        '    launch_s=codellama.launch_s, tile_s=codellama.tile_s, share="0.95")'
+    ),
+    (1, 2): "answer = 1 - (260 / codellama.tau_s(260)) / (256 / codellama.tau_s(256))",
+    (1, 3): (
+        "from tileq_profiling.fit import find_staircase\n"
+        "answer = find_staircase(mystery_tokens, mystery_seconds).width_tokens"
+    ),
+    (2, 1): "answer = 1 / ((512 + 100) * (4e-3 / 128 + 5e-6))",
+    (2, 2): (
+        'theory = tq.region(["chat=1024:256", "code=4096:32"], gpu="rtx-4090", model="llama-3.1-8b").theory\n'
+        "answer = min((1 - 2 * price[0]) / price[1] for price in theory.prices())"
+    ),
+    (2, 3): (
+        "grid = np.geomspace(5_000, 100_000, 400)\n"
+        "rates = [tq.capacity(bound.time, bound.demand, bound.limits.with_(kv_tokens=m)).rate_per_s for m in grid]\n"
+        "answer = grid[np.argmax(np.array(rates) >= bound.rate_per_s * (1 - 1e-6))]"
+    ),
+    (3, 1): "answer = min((1 - price[1] * 1.0) / price[0] for price in theory.prices())",
+    (3, 2): "answer = explore(base.with_(rates=(5.0, 1.0))).binding",
+    (3, 3): (
+        "limits = np.linspace(0.02, 0.04, 81)\n"
+        "answer = next(t for t in limits if explore(base.with_(tbt_s=t)).region.theory.contains([4.2, 0.6]))"
+    ),
+}
+WRONG: dict[tuple[int, int], list[object]] = {
+    (1, 1): [6, 8, 7.5, "many", True, float("nan")],
+    (1, 2): [0.02, 0.2, -0.29, 43.1],
+    (1, 3): [128, 256, 96, 384],
+    (2, 1): [36.25, 45.4, 44.6, 1e9],
+    (2, 2): [0.5, 2.35, 10, -1],
+    (2, 3): [10_000, 17_000, 45_000, 5e6],
+    (3, 1): [5.37, 3.0, 3.6, 5.9],
+    (3, 2): ["time", "memory", "power", 1],
+    (3, 3): [0.03, 27.0, 0.025, 0.04],
+}
