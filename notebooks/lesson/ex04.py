@@ -56,7 +56,7 @@ def _rad_share() -> float:
 
 @cache
 def _p99_ms(budget: int) -> float:
-    return run(policy("sarathi", token_budget=budget), budget).merged_gaps().quantile_ps(0.99) / 1e9
+    return float(run(policy("sarathi", token_budget=budget), budget).merged_gaps().quantile_ps(0.99)) / 1e9
 
 
 def _largest_budget() -> int:
