@@ -13,7 +13,7 @@ from tileq.exploring import Settings, explore
 BASE = Settings(gpu="rtx-4090", classes=("chat=1024:256", "code=4096:32"), rates=(2.0, 0.8), tbt_s=0.03)
 CODE_PER_S = 1.0
 MIX = (5.0, 1.0)
-WANTED = (4.2, 0.6)
+WANTED = (4.5, 0.4)
 _CAUSES = ("time", "memory", "slots", "tbt", "weights_floor")
 
 

@@ -28,7 +28,33 @@ SOLUTIONS: dict[tuple[int, int], str] = {
     (3, 2): "answer = explore(base.with_(rates=(5.0, 1.0))).binding",
     (3, 3): (
         "limits = np.linspace(0.02, 0.04, 81)\n"
-        "answer = next(t for t in limits if explore(base.with_(tbt_s=t)).region.theory.contains([4.2, 0.6]))"
+        "answer = next(t for t in limits if explore(base.with_(tbt_s=t)).region.theory.contains([4.5, 0.4]))"
+    ),
+    (4, 1): (
+        "bound, tile = plan.tile.capacity, plan.setting.time.tile_tokens\n"
+        "own_bound = tq.rad_capacity(\n"
+        "    bound.time, bound.demand, bound.limits, prefill_tile_tokens=tile, decode_tile_tokens=tile)\n"
+        "answer = own_bound.rate_per_s / plan.rate_per_s"
+    ),
+    (4, 2): (
+        "def p99_ms(budget):\n"
+        "    config = engine('Sarathi').with_(token_budget=budget)\n"
+        "    chosen = tq.policy('sarathi', token_budget=budget)\n"
+        "    return Run.of(simulate(minute, chosen, time, config)).merged_gaps().quantile_ps(0.99) / 1e9\n"
+        "answer = max(budget for budget in (128, 256, 512, 1024, 2048) if p99_ms(budget) <= 45)"
+    ),
+    (4, 3): (
+        "from scipy.optimize import brentq\n"
+        "sigma = lambda x: 1 / (1 + np.exp(-x))\n"
+        "score = lambda w, l: sigma((w - 5) / 5) / 2 + (1 - sigma((l - 32768) / 32768)) / 2\n"
+        "answer = brentq(lambda w: score(w, 8192) - score(0, 128), 0, 60)"
+    ),
+    (5, 1): "answer = np.mean((ratio >= band.low) & (ratio <= band.high))",
+    (5, 2): "answer = int(np.ceil(30 / calibrated.rate.outer_low_per_s))",
+    (5, 3): (
+        "write_vllm_log(folder / 'decodes.log', decodes_only=True)\n"
+        "blind = tq.calibrate(folder / 'decodes.log', gpu='rtx-6000-ada', model='llama-3.1-8b', kv_tokens=KV_TOKENS)\n"
+        "answer = TRUTH(512, 0, 0, 1) / blind.time(512, 0, 0, 1)"
     ),
 }
 WRONG: dict[tuple[int, int], list[object]] = {
@@ -40,5 +66,11 @@ WRONG: dict[tuple[int, int], list[object]] = {
     (2, 3): [10_000, 17_000, 45_000, 5e6],
     (3, 1): [5.37, 3.0, 3.6, 5.9],
     (3, 2): ["time", "memory", "power", 1],
-    (3, 3): [0.03, 27.0, 0.025, 0.04],
+    (3, 3): [0.03, 28.2, 0.025, 0.04],
+    (4, 1): [5.2, 0.8, 1.0, 71],
+    (4, 2): [128, 512, 2048, "sarathi"],
+    (4, 3): [0.0, 5.0, 10.0, 60],
+    (5, 1): [0.9, 0.5, 94.5, 1.0],
+    (5, 2): [4, 6, 4.68, 30],
+    (5, 3): [0.5, 1.0, 3.0, 20],
 }
