@@ -46,6 +46,9 @@ class Settings:
         Operating point, requests per second, one a class; None: half-way to the boundary with equal rates.
     tbt_s
         Longest time between two tokens, seconds; None: no limit.
+    ttft_s
+        Longest time to the first token of a mean prompt in an empty system, seconds; None: no limit. It bounds the
+        plan's token budget, not the region.
     memory_utilisation
         Share of the GPU's memory that the engine may use, above 0 and at most 1.
     tp, nodes
@@ -68,6 +71,7 @@ class Settings:
     classes: tuple[str, ...] = field(default=_CLASSES)
     rates: tuple[float, ...] | None = None
     tbt_s: float | None = None
+    ttft_s: float | None = None
     memory_utilisation: float = 0.9
     tp: int = 1
     nodes: int = 1
@@ -214,7 +218,7 @@ def explore(settings: Settings) -> Explored:
     >>> answer.inside, answer.plan.token_budget > 0
     (True, True)
     """
-    shape = _region(settings.with_(rates=None, engine="vllm"))
+    shape = _region(settings.with_(rates=None, ttft_s=None, engine="vllm"))
     count = len(shape.theory.names)
     rates = _half_way(shape) if settings.rates is None else settings.rates
     if len(rates) != count:
@@ -243,7 +247,7 @@ def _region(settings: Settings) -> Region:
 
 @lru_cache(maxsize=_KEPT)
 def _bound(settings: Settings) -> Capacity:
-    theory = _region(settings.with_(rates=None, engine="vllm")).theory
+    theory = _region(settings.with_(rates=None, ttft_s=None, engine="vllm")).theory
     assert settings.rates is not None
     return capacity(theory.time, Demand.mix(theory.demands, np.array(_shares(settings.rates))), theory.limits)
 
@@ -251,7 +255,12 @@ def _bound(settings: Settings) -> Capacity:
 @lru_cache(maxsize=_KEPT)
 def _plan(settings: Settings) -> Plan:
     assert settings.rates is not None
-    return plan(classes=_mixed(settings.classes, settings.rates), engine=settings.engine, **_asked(settings))
+    return plan(
+        classes=_mixed(settings.classes, settings.rates),
+        engine=settings.engine,
+        ttft=settings.ttft_s,
+        **_asked(settings),
+    )
 
 
 def _mixed(classes: Sequence[str], rates: Sequence[float]) -> list[RequestClass]:

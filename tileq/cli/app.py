@@ -7,7 +7,19 @@ __all__ = ["app"]
 from cyclopts import App
 
 from tileq import __version__
-from tileq.cli import analyze, calibrate, catalog, compare, explore, plan, profile, region, reproduce, simulate, validate
+from tileq.cli import (
+    analyze,
+    calibrate,
+    catalog,
+    compare,
+    explore,
+    plan,
+    profile,
+    region,
+    reproduce,
+    simulate,
+    validate,
+)
 
 app = App(
     name="tileq",

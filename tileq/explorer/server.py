@@ -89,20 +89,17 @@ class ExplorerServer:
         """Serve until Ctrl-C, SIGTERM or `stop`; `ready` is called once the page answers."""
         import uvicorn
 
-        class Server(uvicorn.Server):
-            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-                await super().startup(sockets=sockets)
-                ready()
-
         settings = uvicorn.Config(
             self._application,
             log_level="error",
             timeout_graceful_shutdown=_FAREWELL_S,
             lifespan="on",
         )
-        self._server = Server(settings)
+        self._server = uvicorn.Server(settings)
+        _call_once_up(self._server, ready)
         with _quiet_signals():
             self._server.run(sockets=[self._socket])
+        _close_pages(self._application)
 
     def stop(self) -> None:
         """End `run` from another thread."""
@@ -142,7 +139,7 @@ def check_page(host: str = "127.0.0.1", port: int = DEFAULT_PORT) -> Checked:
     _, cells = app.run()
     answer_s = time.perf_counter() - begun - start_s
     first = next(iter(MIXES))
-    settings = cells["choices"].settings_of({**cells["machine"].value, **cells["lengths"].value}, MIXES[first])
+    settings = cells["choices"].settings_of({**cells["machine"].value, **cells["traffic"].value}, MIXES[first])
     moved = time.perf_counter()
     show(settings.with_(classes=("chat=1536:256", *settings.classes[1:])), Memory())
     return Checked(server.url, len(page), start_s, answer_s, time.perf_counter() - moved)
@@ -157,6 +154,24 @@ def _application() -> Any:
     except ImportError:
         raise InputError("the explorer needs marimo, which is not installed: pip install 'tileq[explore]'") from None
     return marimo.create_asgi_app(quiet=True, include_code=False).with_app(path="", root=str(PAGE)).build()
+
+
+def _call_once_up(server: Any, ready: Callable[[], None]) -> None:
+    start: Callable[..., Any] = server.startup
+
+    async def startup(sockets: list[socket.socket] | None = None) -> None:
+        await start(sockets=sockets)
+        ready()
+
+    server.startup = startup
+
+
+def _close_pages(application: Any) -> None:
+    """End the threads that answer pages still open: Python would wait for them at its end."""
+    for route in getattr(application, "routes", ()):
+        manager = getattr(getattr(getattr(route, "app", None), "state", None), "session_manager", None)
+        if manager is not None:
+            manager.close_all_sessions()
 
 
 def _bound(host: str, port: int) -> socket.socket:

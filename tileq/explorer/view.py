@@ -53,7 +53,9 @@ def show(settings: Settings, memory: Memory) -> str:
             memory.keep(answer)
             picture = _svg(answer.figure(memory.earlier))
     except TileqError as error:
-        return f'<div class="tileq-answer"><p class="tileq-none" id="tileq-none">No answer: {escape(str(error))}</p></div>'
+        return (
+            f'<div class="tileq-answer"><p class="tileq-none" id="tileq-none">No answer: {escape(str(error))}</p></div>'
+        )
     verdict = "inside" if answer.inside else "outside"
     return (
         f'<div class="tileq-answer" id="tileq-answer" data-load="{answer.load:.6g}" data-binding="{answer.binding}">'
@@ -105,17 +107,34 @@ def _cards(answer: Explored) -> str:
     total = sum(answer.rates)
     reach = "-" if answer.headroom is None else number(total * answer.headroom)
     cards = [
-        ("load", "load", percent(answer.load), "inside: no bound rules it out" if answer.inside else "outside: no policy serves it"),
+        (
+            "load",
+            "load",
+            percent(answer.load),
+            "inside: no bound rules it out" if answer.inside else "outside: no policy serves it",
+        ),
         ("capacity", "capacity at this mix", f"{reach}/s", f"{number(low)} to {number(high)} by the error band"),
-        ("tile", "tile", f"{number(round(tile.prefill_tokens))} + {number(round(tile.decode_tokens))}", f"prefill + decode tokens, {seconds(tile.iteration_s)}"),
+        (
+            "tile",
+            "tile",
+            f"{number(round(tile.prefill_tokens))} + {number(round(tile.decode_tokens))}",
+            f"prefill + decode tokens, {seconds(tile.iteration_s)}",
+        ),
         ("budget", "token budget", number(answer.plan.token_budget), f"{number(tile.max_num_seqs)} sequences at most"),
-        ("first", "first token", seconds(tile.ttft_floor_s), "a mean prompt, nobody else there"),
+        ("first", "first token", seconds(tile.ttft_floor_s), _first(answer)),
     ]
     inner = "".join(
-        f'<div class="tileq-card"><span>{escape(label)}</span><b id="tileq-{key}">{escape(value)}</b><small>{escape(note)}</small></div>'
+        f'<div class="tileq-card"><span>{escape(label)}</span><b id="tileq-{key}">{escape(value)}</b>'
+        f"<small>{escape(note)}</small></div>"
         for key, label, value, note in cards
     )
     return f'<div class="tileq-cards {"inside" if answer.inside else "outside"}">{inner}</div>'
+
+
+def _first(answer: Explored) -> str:
+    alone = "a mean prompt, nobody else there"
+    limit = answer.settings.ttft_s  # one that cannot be kept has no answer at all
+    return alone if limit is None else f"{alone}: within {seconds(limit)}"
 
 
 def _binds(answer: Explored) -> str:
@@ -147,8 +166,11 @@ def _warnings(answer: Explored) -> str:
 
 def _svg(figure: Any) -> str:
     """Return the figure as an SVG element that scales with the page; ids stay the same for the same drawing."""
+    from tileq.plots.figure import FORMATS, in_style
+
     text = StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    with in_style():
+        figure.savefig(text, format="svg", **FORMATS[".svg"])
     element = text.getvalue()
     element = element[element.index("<svg") :]
     return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', 'width="100%" role="img"', element, count=1)
