@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tileq_engine.policy import Policy
     from tileq_engine.run import Run
 
-PICTURES = ("queues", "batches", "kv", "gantt")
+PICTURES = ("queues", "batches", "kv", "hits", "gantt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Simulation:
         return self.run.save(Path(path))
 
     def plot(self, path: str | PathLike[str], picture: str = "queues") -> None:
-        """Draw the first replication: its "queues", "batches", "kv" use, or a "gantt" of its first requests."""
+        """Draw the first replication: its "queues", "batches", "kv" use, cache "hits", or a "gantt" of its first requests."""
         from tileq_engine import plots
 
         if picture not in PICTURES:
@@ -91,6 +91,7 @@ def simulate(
     swap_gb_per_s: float = 25.0,
     paying: float | None = None,
     check: bool = False,
+    prefix_cache: bool = False,
     folder: str | PathLike[str] | None = None,
     progress: bool | None = None,
     **question: Any,
@@ -108,7 +109,7 @@ def simulate(
         Requests of one run, independent runs, seed of their random streams.
     token_budget, seats, kv_tokens
         Engine settings (`seats`: sequences at most); None: the plan's.
-    preemption, swap_gb_per_s, paying, check
+    preemption, swap_gb_per_s, paying, check, prefix_cache
         See `tileq.experiments.make_experiment`.
     folder
         Replications are kept there as they finish, and taken from there.
@@ -142,6 +143,7 @@ def simulate(
         swap_gb_per_s=swap_gb_per_s,
         paying=paying,
         check=check,
+        prefix_cache=prefix_cache,
     )
     offered = _offered(experiment, rate, load)
     chosen = experiment.policy(policy)
@@ -152,6 +154,7 @@ def simulate(
         "requests": experiment.requests,
         "tiers": experiment.tiers,
         "seed": seed,
+        "source": experiment.plan.traffic.source_of_blocks if prefix_cache else None,
     }
     first = simulate_policy(chosen, offered, **common)
     found = replicate_policy(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["plot_batches", "plot_gantt", "plot_kv", "plot_queues"]
+__all__ = ["plot_batches", "plot_gantt", "plot_hits", "plot_kv", "plot_queues"]
 
 from typing import Any
 
@@ -16,6 +16,7 @@ from tileq_theory.errors import InputError, positive_int
 
 MOST_POINTS = 400
 _GANTT_MOST = 200
+_HIT_SLICES = 40
 
 
 def _samples(run: Run) -> dict[str, Float[np.ndarray, "sample"]]:
@@ -75,6 +76,45 @@ def plot_kv(run: Run) -> Any:
         axes.set_ylim(bottom=0)
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
         return figure
+
+
+def plot_hits(run: Run) -> Any:
+    """Return the share of looked-up tokens that the prefix cache had, over time, and what its idle blocks take.
+
+    The share is that of the requests admitted in each slice of time; the line through it is the share so far.
+    """
+    if "prefix_lookup_tokens" not in run.counters:
+        raise InputError("the run had no prefix cache, so there are no hits to draw; simulate with prefix_cache=True")
+    edges, means = _binned(run, "prefix_idle_blocks", "kv_blocks_used")
+    asked, hit = (_at_edges(run, edges, f"prefix_{name}_tokens") for name in ("lookup", "hit"))
+    with styled():
+        figure = new_figure(6.4, 4.2)
+        above, below = figure.subplots(2, 1, sharex=True)
+        slices = edges[:: max(1, (len(edges) - 1) // _HIT_SLICES)]
+        places = np.searchsorted(edges, slices)
+        part, found = np.diff(asked[places]), np.diff(hit[places])
+        share = np.divide(found, part, out=np.full(part.shape, np.nan), where=part > 0)
+        above.stairs(100 * share, slices, fill=True, color=GREYS["prefill"], label="admitted in this slice of time")
+        so_far = np.divide(hit, asked, out=np.zeros_like(hit), where=asked > 0)
+        above.plot(edges, 100 * so_far, color="black", linewidth=0.9, label="so far")
+        above.set(ylabel="tokens found [%]", title=_title(run, "Prefix cache"), ylim=(0, 100))
+        used, idle = means["kv_blocks_used"], means["prefix_idle_blocks"]
+        below.stairs(used, edges, fill=True, color=GREYS["decode"], label="of residents")
+        below.stairs(used + idle, edges, baseline=used, fill=True, color=GREYS["waiting"], label="cached, idle")
+        if run.info.kv_blocks_total:
+            below.axhline(run.info.kv_blocks_total, color="black", linewidth=0.9, linestyle="--", label="capacity")
+        below.set(xlabel="time [s]", ylabel=f"blocks of {run.info.block_tokens} tokens")
+        below.set_xlim(edges[0], edges[-1])
+        below.set_ylim(bottom=0)
+        handles = [axes.get_legend_handles_labels() for axes in (above, below)]
+        figure.legend(*(a + b for a, b in zip(*handles, strict=True)), loc="outside lower center", ncols=5)
+        return figure
+
+
+def _at_edges(run: Run, edges: Float[np.ndarray, "edge"], name: str) -> Float[np.ndarray, "edge"]:
+    """Return a total of the samples at each moment of `edges`."""
+    start, column = run.samples["start_ps"] / PS_PER_S, run.samples[name].astype(float)
+    return np.asarray(np.interp(edges, start, column))
 
 
 def plot_queues(run: Run) -> Any:

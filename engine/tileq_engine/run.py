@@ -18,6 +18,7 @@ __all__ = [
     "REJECT_REASONS",
     "REQUEST_FIELDS",
     "RUNNING",
+    "LATER_FIELDS",
     "SAMPLE_FIELDS",
     "STATUS_NAMES",
     "SYSTEM_FULL",
@@ -81,6 +82,7 @@ REQUEST_FIELDS = (
     "max_gap_ps",
     "gaps_over_limit",
     "tbt_limit_ps",
+    "prefix_hit_tokens",
 )
 SAMPLE_FIELDS = (
     "iteration",
@@ -95,7 +97,11 @@ SAMPLE_FIELDS = (
     "work_tokens",
     "served_prefill_tokens",
     "served_decode_tokens",
+    "prefix_lookup_tokens",
+    "prefix_hit_tokens",
+    "prefix_idle_blocks",
 )
+LATER_FIELDS = ("prefix_lookup_tokens", "prefix_hit_tokens", "prefix_idle_blocks")  # files written before have none
 
 
 @dataclass(frozen=True, slots=True)
