@@ -52,7 +52,7 @@ def main() -> int:
     prompts = [{"prompt_token_ids": [3 + (7 * i + j) % 500 for j in range(20 + 30 * i)]} for i in range(3)]
     asked = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True, detokenize=False)
     tokens = [list(out.outputs[0].token_ids) for out in llm.generate(prompts, asked, use_tqdm=False)]
-    print(tokens)
+    sys.stdout.write(f"{tokens}\n")
     return 0 if [len(each) for each in tokens] == [8, 8, 8] else 1
 
 

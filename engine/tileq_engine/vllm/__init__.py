@@ -19,9 +19,9 @@ __all__ = [
     "SarathiScheduler",
     "ShortestPromptScheduler",
     "SlaiScheduler",
+    "Tier",
     "TileqScheduler",
     "TileqStatLogger",
-    "Tier",
     "VllmSettings",
     "read_settings",
 ]

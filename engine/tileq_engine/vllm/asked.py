@@ -56,9 +56,7 @@ def asked_of(extra: Mapping[str, Any] | None, settings: VllmSettings) -> Asked:
     return Asked(
         tbt_limit_s=tier.tbt_limit_s if own is None else positive("tileq_tbt_limit_s", own),
         paying=tier.paying,
-        predicted_output_tokens=None
-        if predicted is None
-        else positive_int("tileq_predicted_output_tokens", predicted),
+        predicted_output_tokens=None if predicted is None else positive_int("tileq_predicted_output_tokens", predicted),
         tenant=nonnegative_int("tileq_tenant", extra.get("tileq_tenant", 0)),
         tier=name or settings.default_tier,
     )

@@ -42,7 +42,9 @@ def differences(plan: Mapping[str, Any], machine: Machine) -> list[str]:
     for ours, theirs in _SHAPE.items():
         planned, here = model.get(ours), machine.shape.get(theirs)
         if planned is not None and here is not None and int(planned) != int(here):
-            found.append(f"the plan is for {model.get('name', 'a model')} with {planned} {ours}, {machine.model} has {here}")
+            found.append(
+                f"the plan is for {model.get('name', 'a model')} with {planned} {ours}, {machine.model} has {here}"
+            )
     gpu = plan.get("gpu") or {}
     name = gpu.get("name") if isinstance(gpu, Mapping) else gpu
     if name and not _same_device(str(name), machine.device):

@@ -200,8 +200,7 @@ class Mirror:
         self.open = len(batch) > 0
         names = self.names
         tokens = {
-            names[i]: (chunk or 1)
-            for i, chunk in zip(batch.ids.tolist(), batch.prefill_tokens.tolist(), strict=True)
+            names[i]: (chunk or 1) for i, chunk in zip(batch.ids.tolist(), batch.prefill_tokens.tolist(), strict=True)
         }
         return Decision(tokens, lost, self.rules.facts("ndec")[0])
 

@@ -15,7 +15,7 @@ __all__ = ["TileqScheduler"]
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from vllm.logger import init_logger
 from vllm.platforms import current_platform
@@ -56,7 +56,7 @@ class TileqScheduler(AsyncScheduler):
     Its decisions can be watched: `report` counts them, and `clock` may be replaced by a simulated one.
     """
 
-    defaults: dict[str, Any] = {}  # settings of the class, where the user's say nothing
+    defaults: ClassVar[dict[str, Any]] = {}  # settings of the class, where the user's say nothing
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -121,7 +121,7 @@ class TileqScheduler(AsyncScheduler):
             output_tokens=min(request.max_tokens, self.max_model_len - request.num_prompt_tokens),
             arrival_ps=self.now_ps(),
             priority=request.priority,
-            front=computed > 0,
+            front=request in self.kv_holding_waiting,  # vLLM lets these in before all others
         )
 
     def _prefix_hit(self, request: Request) -> int:
@@ -180,8 +180,9 @@ class TileqScheduler(AsyncScheduler):
             self._caps = self._caps_of(planned)
             requests = self.requests
             let_in = [r for r in map(requests.__getitem__, planned) if r.status != RequestStatus.RUNNING]
-            self.waiting.admit(r for r in let_in if not self._holds_kv_blocks(r))
-            self.kv_holding_waiting.admit(r for r in let_in if self._holds_kv_blocks(r))
+            holding = set(self.kv_holding_waiting)
+            self.waiting.admit(r for r in let_in if r not in holding)
+            self.kv_holding_waiting.admit(r for r in let_in if r in holding)
         carrying = time.perf_counter_ns()
         try:
             output = super().schedule(throttle_prefills)

@@ -180,9 +180,7 @@ def levels_of(plan: Mapping[str, Any]) -> list[list[float]]:
     ]
 
 
-def read_settings(
-    given: Mapping[str, Any] | str | Path | None = None, **defaults: Any
-) -> VllmSettings:
+def read_settings(given: Mapping[str, Any] | str | Path | None = None, **defaults: Any) -> VllmSettings:
     """Return the settings of `given`: a mapping, a JSON file, or the file that ``$TILEQ_VLLM`` names; else `defaults`.
 
     A plan's document sets budget and residents; a mapping may name one by "plan" (a file or the document itself) and
@@ -223,7 +221,9 @@ def _from_plan(plan: Any) -> dict[str, Any]:
     if plan is None:
         return {}
     if not isinstance(plan, Mapping) or not {"token_budget", "max_num_seqs", "iteration_time"} <= set(plan):
-        raise InputError("plan is no document of `tileq plan --json`: token_budget, max_num_seqs or iteration_time lack")
+        raise InputError(
+            "plan is no document of `tileq plan --json`: token_budget, max_num_seqs or iteration_time lack"
+        )
     if plan.get("engine", "vllm") != "vllm":
         raise InputError(f"the plan was made for {plan['engine']}; make one with --engine vllm")
     return {"plan": plan, "token_budget": plan["token_budget"], "max_num_seqs": plan["max_num_seqs"]}

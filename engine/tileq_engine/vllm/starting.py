@@ -39,6 +39,9 @@ def refuse_what_is_not_supported(scheduler: Any) -> None:
             scheduler.need_mamba_block_aligned_split
         ),
         "--scheduling-policy priority (Tileq's policy 'priority' takes its place)": scheduler.policy.value != "fcfs",
+        "--long-prefill-token-threshold (the policy says how long a chunk is)": (
+            scheduler.scheduler_config.long_prefill_token_threshold > 0
+        ),
         "chunked prefill switched off": not scheduler.scheduler_config.enable_chunked_prefill,
     }
     for what, given in refused.items():
@@ -88,7 +91,8 @@ def warnings_of(settings: VllmSettings, machine: Machine) -> list[str]:
         )
     floor = plan_limits(settings.plan)
     return found + [
-        f"tier {name!r} promises {tier.tbt_limit_s:g} s between tokens; the plan's shortest iteration takes {floor:.4g} s"
+        f"tier {name!r} promises {tier.tbt_limit_s:g} s between tokens; the plan's shortest iteration takes "
+        f"{floor:.4g} s"
         for name, tier in settings.tiers.items()
         if tier.tbt_limit_s < floor
     ]

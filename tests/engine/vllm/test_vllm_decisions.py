@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytestmark = pytest.mark.vllm
 pytest.importorskip("vllm", reason="vLLM is not installed here: tools/vllm_environment.sh makes an environment with it")
-sys.path.insert(0, str(Path(__file__).parent))
-
-from driving import by_simulator, by_vllm, draw  # noqa: E402
-from harness import make_scheduler  # noqa: E402
+from vllm_driving import by_simulator, by_vllm, draw  # noqa: E402
+from vllm_harness import make_scheduler  # noqa: E402
 
 from tileq_engine.config import EngineConfig  # noqa: E402
 from tileq_engine.registry import policy  # noqa: E402
@@ -34,7 +30,9 @@ POLICIES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "params"), POLICIES, ids=lambda v: v if isinstance(v, str) else ",".join(map(str, v.values())))
+@pytest.mark.parametrize(
+    ("name", "params"), POLICIES, ids=lambda v: v if isinstance(v, str) else ",".join(map(str, v.values()))
+)
 @pytest.mark.parametrize("blocks", [2000, 30], ids=["ample", "tight"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_decisions_are_the_simulators(name: str, params: dict[str, Any], blocks: int, seed: int) -> None:
@@ -43,7 +41,9 @@ def test_the_decisions_are_the_simulators(name: str, params: dict[str, Any], blo
     config = EngineConfig(token_budget=64, max_num_seqs=12, kv_tokens=16 * blocks)
     expected = by_simulator(own, config, drawn, LIMITS)
     settings = {"policy": name, "params": params, "token_budget": 64, "max_num_seqs": 12, "tiers": TIERS}
-    scheduler = make_scheduler(TileqScheduler, tileq=settings, max_num_seqs=16, max_num_batched_tokens=128, blocks=blocks)
+    scheduler = make_scheduler(
+        TileqScheduler, tileq=settings, max_num_seqs=16, max_num_batched_tokens=128, blocks=blocks
+    )
     found = by_vllm(scheduler, drawn)
     for step, (mine, theirs) in enumerate(zip(found, expected, strict=False)):
         assert mine[:2] == theirs[:2], f"iteration {step}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 VOCAB = 512
-SHAPE = {
+SHAPE: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
     "hidden_size": 128,
@@ -33,6 +33,55 @@ def model_folder() -> str:
     folder = Path(tempfile.mkdtemp(prefix="tileq-vllm-test-"))
     (folder / "config.json").write_text(json.dumps(SHAPE), encoding="utf-8")
     return str(folder)
+
+
+def allow_a_second_engine() -> None:
+    """Let vLLM make a CPU engine in a process that has imported numba.
+
+    It looks at ``vars()`` of whatever any module holds, and llvmlite's library answers to every name, ``__dict__`` too.
+    """
+    import llvmlite.binding.ffi as ffi
+
+    kind = type(ffi.lib)
+    if "vars" not in kind.__name__:
+        quiet = type("vars_" + kind.__name__, (kind,), {"__slots__": (), "__dict__": property(lambda self: {})})
+        ffi.lib.__class__ = quiet
+
+
+def model_with_weights() -> str:
+    """Return a folder with such a Llama and its weights, drawn so that every token depends on all before it."""
+    import torch
+    from safetensors.torch import save_file
+
+    folder = model_folder()
+    generator = torch.Generator().manual_seed(20)
+
+    def drawn(rows: int, columns: int) -> torch.Tensor:
+        return torch.randn(rows, columns, generator=generator) * (2.0 / columns**0.5)
+
+    hidden, inner = SHAPE["hidden_size"], SHAPE["intermediate_size"]
+    kv = SHAPE["num_key_value_heads"] * SHAPE["head_dim"]
+    weights = {
+        "model.embed_tokens.weight": torch.randn(VOCAB, hidden, generator=generator),
+        "lm_head.weight": drawn(VOCAB, hidden),
+        "model.norm.weight": torch.ones(hidden),
+    }
+    for layer in range(SHAPE["num_hidden_layers"]):
+        at = f"model.layers.{layer}"
+        for name, rows, columns in (
+            ("self_attn.q_proj", hidden, hidden),
+            ("self_attn.k_proj", kv, hidden),
+            ("self_attn.v_proj", kv, hidden),
+            ("self_attn.o_proj", hidden, hidden),
+            ("mlp.gate_proj", inner, hidden),
+            ("mlp.up_proj", inner, hidden),
+            ("mlp.down_proj", hidden, inner),
+        ):
+            weights[f"{at}.{name}.weight"] = drawn(rows, columns)
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            weights[f"{at}.{name}.weight"] = torch.ones(hidden)
+    save_file(weights, str(Path(folder) / "model.safetensors"), metadata={"format": "pt"})
+    return folder
 
 
 def make_scheduler(
@@ -74,9 +123,7 @@ def make_scheduler(
         device_config=DeviceConfig("cpu"),
         additional_config={"tileq": tileq} if tileq else {},
     )
-    spec = FullAttentionSpec(
-        block_size=block_tokens, num_kv_heads=1, head_size=1, dtype=torch.float32
-    )
+    spec = FullAttentionSpec(block_size=block_tokens, num_kv_heads=1, head_size=1, dtype=torch.float32)
     kv = KVCacheConfig(num_blocks=blocks + 1, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)])
     config.cache_config.num_gpu_blocks = blocks + 1
     return kind(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from harness import make_request, output_of
+from vllm_harness import make_request, output_of
 
 from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy
