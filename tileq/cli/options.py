@@ -16,6 +16,7 @@ __all__ = [
     "Folder",
     "Gpu",
     "Json",
+    "KeepPrefixes",
     "KvDtype",
     "KvTokens",
     "MaxNumSeqs",
@@ -120,7 +121,7 @@ KvTokens = Annotated[int | None, option("KV capacity; the GPU's.", ENGINE, conve
 Preemption = Annotated[Literal["recompute", "swap", "none"], option("Without a free block.", ENGINE)]
 SwapGbPerS = Annotated[float, option("Host link of a GPU, GB/s, for swap.", ENGINE, converter=number)]
 Paying = Annotated[float | None, option("Share with TBT 0.1 s; others 0.5 s.", ENGINE, converter=number)]
-PrefixCache = Annotated[bool, option("Keep prompts' KV for later prefixes.", ENGINE, show_default=False)]
+KeepPrefixes = Annotated[bool, option("Keep prompts' KV for later prefixes.", ENGINE, show_default=False)]
 Check = Annotated[bool, option("Check every invariant (slow).", ENGINE, show_default=False)]
 
 Requests = Annotated[int, option("Requests of a run.", RUNS, converter=whole)]
