@@ -13,6 +13,8 @@ from tileq.words import counted
 from tileq_theory.errors import InputError
 
 if TYPE_CHECKING:
+    from tileq_profiling.readers import Trace
+    from tileq_theory.prefix_cache import Conversations
     from tileq_theory.request_class import RequestClass
     from tileq_theory.workload import Workload
 
@@ -38,6 +40,8 @@ class Traffic:
         Rate recorded with it, if any (a trace's own arrivals).
     warnings
         What a reader of the numbers should know.
+    prefixes
+        What tells which prompts share a prefix: a `Trace` with block identities, `Conversations`, or None.
     source_of_blocks
         What draws its requests with the blocks of their prompts, for a prefix cache (`ReplayedRequests`,
         `Conversations`); None where prompts are known by their lengths alone.
@@ -48,6 +52,7 @@ class Traffic:
     source: str
     rate_per_s: float | None = None
     warnings: tuple[str, ...] = ()
+    prefixes: Trace | Conversations | None = None
     source_of_blocks: Any = None
 
 
@@ -55,8 +60,9 @@ def make_traffic(
     trace: str | PathLike[str] | Any | None = None,
     workload: str | Workload | None = None,
     classes: Sequence[str | RequestClass] | None = None,
+    conversations: str | Conversations | None = None,
 ) -> Traffic:
-    """Return the traffic that one of the three describes; the shipped chat mix when none is given.
+    """Return the traffic that one of the four describes; the shipped chat mix when none is given.
 
     Raises
     ------
@@ -64,11 +70,14 @@ def make_traffic(
         More than one of them given, an unknown name, a malformed class, an unreadable or empty trace.
     """
     given = {"trace": trace is not None, "workload": workload is not None, "classes": bool(classes)}
+    given["conversations"] = conversations is not None
     named = [name for name, is_given in given.items() if is_given]
     if len(named) > 1:
-        raise InputError(f"{' and '.join(named)} are given; expected one of trace, workload and classes")
+        raise InputError(f"{' and '.join(named)} are given; expected one of trace, workload, classes and conversations")
     if trace is not None:
         return _from_trace(trace)
+    if conversations is not None:
+        return _from_conversations(conversations)
     if classes:
         return _from_classes(classes)
     return _named(DEFAULT_WORKLOAD if workload is None else workload)
@@ -85,8 +94,24 @@ def _from_trace(trace: Any) -> Traffic:
         source=f"trace {read.source}, {read.count:,} requests",
         rate_per_s=read.rate_per_s,
         warnings=(*skipped, *read.warnings),
+        prefixes=None if read.blocks is None or not read.blocks.ids.size else read,
         source_of_blocks=_replay(read),
     )
+
+
+def _from_conversations(given: str | Conversations) -> Traffic:
+    import numpy as np
+
+    from tileq.caching import parse_conversations
+    from tileq_theory.lengths import Pairs
+    from tileq_theory.request_class import RequestClass
+    from tileq_theory.workload import Workload
+
+    talks = parse_conversations(given)
+    prompts, share = talks.turn_prompts()
+    answers = np.full(prompts.size, max(1, round(talks.answer_tokens)))
+    turns = RequestClass("turns", Pairs(np.maximum(np.round(prompts), 1).astype(np.int64), answers, share))
+    return Traffic(Workload((turns,)), "conversations", "conversations as given", prefixes=talks)
 
 
 def _replay(read: Any) -> Any:

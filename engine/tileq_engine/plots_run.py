@@ -155,11 +155,12 @@ def _phases(run: Run, i: int) -> list[tuple[str, int, int]]:
     ]
 
 
-def plot_gantt(run: Run, *, first: int = 0, count: int = 40, trace: Any = None) -> Any:
+def plot_gantt(run: Run, *, first: int = 0, count: int = 40, trace: Any = None, axes: Any = None) -> Any:
     """Return a Gantt chart of requests `first` to `first + count`: waiting, prefill and decode as bars over time.
 
     With the simulator's `trace` each bar is cut into the iterations in which the request took part, so that pauses
-    (an unserved decode, a preemption) show; without it the bars are the phases from the request table.
+    (an unserved decode, a preemption) show; without it the bars are the phases from the request table. With `axes`
+    it is drawn into them, without title and legend, so that several runs can stand beside each other.
     """
     number = positive_int("count", count)
     if number > _GANTT_MOST or not 0 <= first < run.count:
@@ -168,48 +169,58 @@ def plot_gantt(run: Run, *, first: int = 0, count: int = 40, trace: Any = None) 
         )
     chosen = list(range(first, min(first + number, run.count)))
     with styled():
+        if axes is not None:
+            _gantt(axes, run, chosen, trace)
+            return axes.get_figure()
         figure = new_figure(7.2, 1.4 + 0.16 * len(chosen))
         axes = figure.subplots()
-        for i in chosen:
-            for phase, begin, end in _phases(run, i):
-                faint = trace is not None and phase != "waiting"
-                _bar(axes, i, begin, end, phase, alpha=0.25 if faint else 1.0)
-        if trace is not None:
-            _trace_bars(axes, trace, set(chosen))
-        hatched = [i for i in chosen if run.requests["preemptions"][i] > 0]
-        rejected = [i for i in chosen if run.requests["status"][i] == REJECTED]
-        for rows, marker, words in ((hatched, "x", "preempted"), (rejected, "|", "rejected")):
-            if rows:
-                axes.plot(
-                    [run.requests["arrival_ps"][i] / PS_PER_S for i in rows], rows, marker, color="black", label=words
-                )
-        if trace is not None:
-            axes.barh([np.nan], [0], color=GREYS["decode"], alpha=0.25, label="admitted, not in the batch")
-        for phase in ("waiting", "prefill", "decode"):
-            axes.barh(
-                [np.nan], [0], color=GREYS[phase], edgecolor="black", linewidth=0.4, label=phase, hatch=_HATCH[phase]
-            )
-        axes.set(xlabel="time [s]", ylabel="request (order of arrival)", title=_title(run, "Requests"))
-        axes.set_ylim(chosen[-1] + 0.6, chosen[0] - 0.6)
-        axes.yaxis.get_major_locator().set_params(integer=True)
-        axes.grid(visible=False, axis="y")
+        _gantt(axes, run, chosen, trace)
+        axes.set_title(_title(run, "Requests"))
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=5)
         return figure
+
+
+def _gantt(axes: Any, run: Run, chosen: list[int], trace: Any) -> None:
+    for i in chosen:
+        for phase, begin, end in _phases(run, i):
+            faint = trace is not None and phase != "waiting"
+            _bar(axes, i, begin, end, phase, alpha=0.25 if faint else 1.0)
+    if trace is not None:
+        _trace_bars(axes, trace, set(chosen))
+    hatched = [i for i in chosen if run.requests["preemptions"][i] > 0]
+    rejected = [i for i in chosen if run.requests["status"][i] == REJECTED]
+    for rows, marker, words in ((hatched, "x", "preempted"), (rejected, "|", "rejected")):
+        if rows:
+            axes.plot(
+                [run.requests["arrival_ps"][i] / PS_PER_S for i in rows], rows, marker, color="black", label=words
+            )
+    if trace is not None:
+        axes.barh([np.nan], [0], color=GREYS["decode"], alpha=0.25, label="admitted, not in the batch")
+    for phase in ("waiting", "prefill", "decode"):
+        axes.barh([np.nan], [0], color=GREYS[phase], edgecolor="black", linewidth=0.4, label=phase, hatch=_HATCH[phase])
+    axes.set(xlabel="time [s]", ylabel="request (order of arrival)")
+    axes.set_ylim(chosen[-1] + 0.6, chosen[0] - 0.6)
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.grid(visible=False, axis="y")
 
 
 _HATCH = {"waiting": "", "prefill": "////", "decode": ""}
 
 
-def _bar(axes: Any, row: int, begin_ps: int, end_ps: int, phase: str, *, alpha: float = 1.0, edge: float = 0.3) -> None:
+def _bar(axes: Any, row: int, begin_ps: int, end_ps: int, phase: str, *, alpha: float = 1.0) -> None:
     axes.barh(
         row, (end_ps - begin_ps) / PS_PER_S, left=begin_ps / PS_PER_S, height=0.72, color=GREYS[phase], alpha=alpha,
-        edgecolor="black", linewidth=edge, hatch=_HATCH[phase],
+        edgecolor="black", linewidth=0.3, hatch=_HATCH[phase],
     )  # fmt: skip
 
 
 def _trace_bars(axes: Any, trace: Any, chosen: set[int]) -> None:
     columns = (trace.request, trace.start_ps, trace.duration_ps, trace.prefill_tokens)
+    spans: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for request, start, duration, prefill in zip(*(c.tolist() for c in columns), strict=True):
         if request in chosen:
-            # no edges: hundreds of short bars would drown in them
-            _bar(axes, request, start, start + duration, "prefill" if prefill else "decode", edge=0.0)
+            phase = "prefill" if prefill else "decode"
+            spans.setdefault((request, phase), []).append((start / PS_PER_S, duration / PS_PER_S))
+    for (row, phase), bars in spans.items():
+        # one artist a row, and no edges: hundreds of short bars would drown in them
+        axes.broken_barh(bars, (row - 0.36, 0.72), facecolor=GREYS[phase], linewidth=0.0, hatch=_HATCH[phase])

@@ -23,6 +23,7 @@ __all__ = [
     "record_dtype",
 ]
 
+import functools
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -168,6 +169,7 @@ SCALAR_FIELDS: tuple[tuple[str, str], ...] = tuple((name, "i8") for name in _INT
 )
 
 
+@functools.cache  # one object for all: numba knows a type it has met by its identity, another's fields it compares
 def record_dtype(fields: tuple[tuple[str, str], ...]) -> np.dtype[Any]:
     """Return the aligned structured dtype of `fields`."""
     return np.dtype(list(fields), align=True)

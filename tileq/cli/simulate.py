@@ -56,7 +56,7 @@ def simulate(
     replications: o.Replications = 5,
     seed: o.Seed = 0,
     check: o.Check = False,
-    prefix_cache: o.PrefixCache = False,
+    prefix_cache: o.KeepPrefixes = False,
     folder: o.Folder = None,
     save: Save = None,
     export: Export = None,
