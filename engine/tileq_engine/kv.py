@@ -54,12 +54,12 @@ class KvCache:
     @property
     def free_blocks(self) -> int:
         """Blocks that nobody owns."""
-        return len(self._free)
+        return self._unowned()
 
     @property
     def used_blocks(self) -> int:
         """Blocks that somebody owns."""
-        return self.blocks - len(self._free)
+        return self.blocks - self._unowned()
 
     @property
     def host_blocks_used(self) -> int:
@@ -80,7 +80,7 @@ class KvCache:
 
     def can_grow(self, request: int, tokens: int) -> bool:
         """Return whether `request` could hold `tokens` tokens in all."""
-        return self._need(request, tokens) <= len(self._free)
+        return self._need(request, tokens) <= self._unowned()
 
     def _need(self, request: int, tokens: int) -> int:
         table = self._tables.get(request, ())
@@ -104,7 +104,7 @@ class KvCache:
             raise KvError(f"request {request} is swapped out; swap it in before it grows")
         if not self.can_grow(request, tokens):
             need = self._need(request, tokens)
-            raise KvError(f"request {request} needs {need} blocks and {len(self._free)} are free; preempt first")
+            raise KvError(f"request {request} needs {need} blocks and {self._unowned()} are free; preempt first")
         table = self._tables.setdefault(request, [])
         new: list[int] = []
         if table and self._writes_shared(request, tokens):
@@ -132,7 +132,7 @@ class KvCache:
 
     def release(self, request: int) -> None:
         """Give back all that `request` owns, on the device and on the host."""
-        for block in self._tables.pop(request, ()):
+        for block in reversed(self._tables.pop(request, ())):
             self._drop(block)
         self._tokens.pop(request, None)
         self._host.pop(request, None)
@@ -147,7 +147,7 @@ class KvCache:
                 f"request {request} needs {need} host blocks and {self.host_blocks - self.host_blocks_used} are free"
             )
         table = self._tables.pop(request)
-        for block in table:
+        for block in reversed(table):
             self._drop(block)
         self._host[request] = self._tokens.pop(request)
         return table
@@ -157,8 +157,8 @@ class KvCache:
         if request not in self._host:
             raise KvError(f"request {request} is not swapped out")
         tokens = self._host[request]
-        if self.blocks_for(tokens) > len(self._free):
-            raise KvError(f"request {request} needs {self.blocks_for(tokens)} blocks and {len(self._free)} are free")
+        if self.blocks_for(tokens) > self._unowned():
+            raise KvError(f"request {request} needs {self.blocks_for(tokens)} blocks and {self._unowned()} are free")
         del self._host[request]
         return self.grow(request, tokens)
 
@@ -170,6 +170,9 @@ class KvCache:
         table = np.asarray(self._tables.get(request, [0]), dtype=np.int64)
         slots: np.ndarray = table[at // self.block_tokens] * self.block_tokens + at % self.block_tokens
         return slots
+
+    def _unowned(self) -> int:
+        return len(self._free)
 
     def _take(self) -> int:
         block = self._free.pop()
@@ -194,8 +197,10 @@ class KvCache:
         free = set(self._free)
         if len(free) != len(self._free):
             raise KvError("a block is in the free list twice")
-        if any(self._owners[block] for block in free) or len(free) + len(counts) != self.blocks:
-            raise KvError(f"{len(free)} free and {len(counts)} used blocks of {self.blocks}; a block is lost or both")
+        if any(self._owners[block] for block in free) or self._unowned() + len(counts) != self.blocks:
+            raise KvError(
+                f"{self._unowned()} free and {len(counts)} used blocks of {self.blocks}; a block is lost or both"
+            )
         for request, table in self._tables.items():
             if len(set(table)) != len(table):
                 raise KvError(f"request {request} owns a block twice")
