@@ -43,14 +43,14 @@ ACCOUNT_FIELDS = (
     "delivered",  # output tokens
 )
 ACCOUNT = len(ACCOUNT_FIELDS)
-TENANT_SAMPLE = 4  # columns a tenant adds to a sample: prefilled, delivered, present, counter
+TENANT_SAMPLE = 5  # columns a tenant adds to a sample: prefilled, delivered, present, waiting, counter
 FIRST_BACKGROUND = 1 << 60  # counters of tenants of weight 0 begin here: after everybody else's
 
 _ROW = 12
 _RESIDENTS, _QUOTA, _COUNTER, _PROMPT_CHARGE, _OUTPUT_CHARGE, _QUEUED = 0, 1, 2, 3, 4, 5
 _PRESENT, _SINCE, _STARVED, _STARVED_FROM, _PREFILLED, _DELIVERED = 6, 7, 8, 9, 10, 11
 _BACKGROUND = 1 << 60
-_PLAIN_SAMPLE, _TENANT_COLUMNS = 12, 4
+_TENANT_COLUMNS = 5
 
 
 def at_quota(R: Records, S: Records, P: Any, i: int) -> Any:
@@ -174,11 +174,12 @@ def sample_tenants(S: Records, P: Any, SA: Any) -> None:
     at = (s.nsamples - 1) * s.row
     if s.nsamples == 0 or SA[at] != s.iters:
         return
-    at += _PLAIN_SAMPLE
+    at += s.row - _TENANT_COLUMNS * s.ntenants  # behind the columns of every sample
     for t in range(s.ntenants):
         account = s.tenants + _ROW * t
         SA[at] = P[account + _PREFILLED]
         SA[at + 1] = P[account + _DELIVERED]
         SA[at + 2] = P[account + _PRESENT]
-        SA[at + 3] = P[account + _COUNTER]
+        SA[at + 3] = P[account + _QUEUED]
+        SA[at + 4] = P[account + _COUNTER]
         at += _TENANT_COLUMNS

@@ -55,7 +55,7 @@ def bottleneck(
         s.cause = _HELD
         spent = s.npre + s.ndec >= s.budget
         place = head(R, S, H, P, order)
-        if s.swap_tokens > 0 and 2 * s.swap_ps * s.swap_tokens >= duration:
+        if s.swap_ps * s.swap_tokens > 0 and 2 * s.swap_ps * s.swap_tokens >= duration:
             s.cause = _TRANSFER
         elif s.npreempt > 0:
             s.cause = _BLOCKS
@@ -96,11 +96,14 @@ def note_bottleneck(S: Records, P: Any, cause: int, begin: int, end: int, iterat
 
 
 def may_repeat(S: Records) -> Any:
-    """Return whether a macro-step may follow: not if the controller's next budget could make another batch."""
+    """Return whether a macro-step may follow: not if the controller's next budget could make another batch.
+
+    A prefill that found no block for its chunk may find those for a smaller one.
+    """
     s = S[0]
     if s.repeat == 0:
         return False
-    return s.control == 0 or (s.npre == 0 and s.nwait == 0 and s.must == s.ndec)
+    return s.control == 0 or (s.npre == 0 and s.nwait == 0 and s.must == s.ndec and s.stuck < 0)
 
 
 def pressed(S: Records) -> Any:

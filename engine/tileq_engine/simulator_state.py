@@ -134,7 +134,9 @@ def make_state(
     slots = min(config.max_num_seqs, max(n, 1))
     S = make_records(SCALAR_FIELDS, 1, compiled)
     own = list(prepared.integers) if prepared else []
-    extra, integers = extras(requests, policy, time, config, dict(prepared.scalars) if prepared else {}, len(own))
+    extra, integers = extras(
+        requests, policy, time, config, dict(prepared.scalars) if prepared else {}, len(own), SAMPLE_FIELDS
+    )
     integers = [*own, *integers]
     state = State(
         R=_request_records(requests, n, compiled) if records else make_records(REQUEST_FIELDS, 0, compiled),

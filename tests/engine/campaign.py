@@ -8,11 +8,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from differential import Decisions, decisions_of, engine_run, reference_decisions, smaller
+from differential import decisions_of, engine_run, reference_decisions, smaller
 from differential_draw import Instance, draw_instance
 
 
@@ -65,7 +65,8 @@ def fault(x: Instance, uncompiled: bool = False, tally: Tally | None = None) -> 
     if apart:
         return f"reference against stepped, {apart}"
     leapt = engine_run(x, "compiled")
-    apart = Decisions((), reference.fates).first_difference(Decisions((), decisions_of(leapt).fates))
+    jumped = decisions_of(leapt)
+    apart = replace(reference, iterations=()).first_difference(replace(jumped, iterations=()))
     if apart:
         return f"reference against compiled, {apart}"
     apart = totals_differ(stepped, leapt)
@@ -96,7 +97,12 @@ def totals_differ(a: Any, b: Any) -> str:
             return f"{name} {value} against {b.counters[name]}"
     if a.gaps.sums != b.gaps.sums or not np.array_equal(a.gaps.count, b.gaps.count):
         return "gap distributions"
-    return "" if np.array_equal(a.samples.kv_blocks_used, b.samples.kv_blocks_used) else "samples"
+    if not np.array_equal(a.samples.kv_blocks_used, b.samples.kv_blocks_used):
+        return "samples"
+    for name in ("prefilled_tokens", "delivered_tokens", "present", "waiting", "counter"):
+        if a.tenants is not None and not np.array_equal(getattr(a.tenants, name), getattr(b.tenants, name)):
+            return f"samples of tenants' {name}"
+    return ""
 
 
 def broken_law(x: Instance, run: Any) -> str:

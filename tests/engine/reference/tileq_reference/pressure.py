@@ -1,0 +1,97 @@
+"""What keeps requests waiting, what is done when many do, and the budget that holds the time between tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tileq_reference.core import Request, Simulator
+
+SLOTS, BLOCKS, BURST, POOL, TRANSFER, QUOTA, HELD = 1, 2, 3, 4, 5, 6, 7
+RESERVING = ("static", "rad", "svf")
+BY_CHUNK = ("vllm_v1",)
+
+
+def pressed(s: Simulator) -> bool:
+    assert s.c.pressure is not None
+    _, waiting, blocks, _ = s.c.pressure
+    return len(s.waiting) >= waiting or s.c.kv_blocks - s.free >= blocks
+
+
+def budget_now(s: Simulator) -> int:
+    full = s.fit.budget if s.fit else s.memo.setdefault("full budget", s.c.budget)
+    if s.c.pressure and s.c.pressure[0] == "shrink" and pressed(s):
+        return min(full, s.c.pressure[3])
+    return int(full)
+
+
+@dataclass
+class Fit:
+    """A line through the last batches' tokens and times, older ones lighter; the budget that takes what is aimed at."""
+
+    settings: tuple[float, float, int, int]
+    budget: int
+    sums: list[float] = field(default_factory=lambda: [0.0] * 5)
+    slope: float = 0.0
+
+    def steer(self, tokens: int, took: int) -> None:
+        aim, forget, least, most = self.settings
+        n, t = float(tokens), float(took)
+        news = (1.0, n, t, n * n, n * t)
+        self.sums = [forget * old + new for old, new in zip(self.sums, news, strict=True)]
+        w, sn, st, snn, snt = self.sums
+        spread = w * snn - sn * sn
+        if spread > 0.001 * sn * sn:
+            self.slope = (w * snt - sn * st) / spread
+        slope = self.slope if self.slope > 0 and self.slope * n <= t else t / n
+        want = n + (aim - t) / slope if slope > 0 else n
+        want = max(min(want, 1.25 * n + 16), 0.5 * n)
+        self.budget = int(max(min(want, most), least))
+
+
+def note(s: Simulator, begin: int, end: int, iterations: int, took: int = 0) -> None:
+    """Write down the cause for which requests wait from `begin` to `end`, with the same cause just before in one."""
+    if not s.c.watch or not s.waiting:
+        return
+    cause, waiting = cause_of(s, took), len(s.waiting)
+    if s.causes and s.causes[-1][0] == cause and s.causes[-1][2] == begin:
+        last = s.causes[-1]
+        s.causes[-1] = [cause, last[1], end, last[3] + iterations, max(last[4], waiting)]
+    else:
+        s.causes.append([cause, begin, end, iterations, waiting])
+
+
+def cause_of(s: Simulator, took: int) -> int:
+    from tileq_reference.rules import heads
+
+    b = s.batch
+    prefills = b.tokens - b.decodes
+    first = next(heads(s, s.c.get("waiting order", "fcfs")), None)
+    if b.swapped_tokens and 2 * s.c.swap_ps_per_token * b.swapped_tokens >= took:
+        return TRANSFER
+    if b.preempted:
+        return BLOCKS
+    if len(s.running) >= s.c.max_seqs:
+        return SLOTS
+    if b.tokens >= s.c.budget:
+        return BURST if 2 * prefills >= s.c.budget else POOL
+    if first is None:
+        return QUOTA
+    if not may_enter(s, first, s.c.budget - b.tokens):
+        return BLOCKS
+    return BURST if prefills else HELD
+
+
+def may_enter(s: Simulator, r: Request, room: int) -> bool:
+    """The memory gate alone, as the policy or the reservation has it."""
+    from tileq_reference.rules import may_hold, modes, promised
+
+    by_chunk, conservative = modes(s, s.c.policy in BY_CHUNK, s.c.get("order") == "svf" or s.c.policy in RESERVING)
+    sequence = s.c.reservation == "policy" and s.c.get("admission", "chunk") == "sequence"
+    known = r.kv + 1 if r.status == "swapped" else r.target
+    holds = min(known, room) if by_chunk and not sequence and r.status != "swapped" else known
+    if conservative:
+        holds = promised(s, r)
+    free_of_watermark = by_chunk or (s.c.policy in ("wait", "nested_wait") and s.c.reservation == "policy")
+    return s.missing(r, holds) <= s.free if free_of_watermark else may_hold(s, r, holds)
