@@ -1,4 +1,4 @@
-"""What `simulate` is told of tenants and of admission under pressure, as texts: their grammar, and what they stand for."""
+"""Tenants and backpressure as a command names them: the grammar of the texts, and what they stand for."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def parse_tenants(
 ) -> tuple[Tenants, Workload]:
     """Return the tenants of texts like "gold=3:64@0.2", and the workload in which every tenant is a class.
 
-    The classes of a workload are its tenants, and a text names one of them; those that no text names have weight 1. Where
-    every text says which share of the requests is its tenant's, or the workload has one class, all requests are divided
-    among the tenants named, in those shares (equal ones where none is given).
+    The classes of a workload are its tenants, and a text names one of them; those that no text names have weight 1.
+    Where every text says which share of the requests is its tenant's, or the workload has one class, all requests are
+    divided among the tenants named, in those shares (equal ones where none is given).
 
     Examples
     --------
@@ -62,8 +62,8 @@ def parse_tenants(
     for name in names:
         if name not in classes:
             raise InputError(
-                f"tenant {name!r} is unknown; {near_matches('classes', name, classes)}; to divide the requests otherwise "
-                "give every tenant its share of them, as gold=3@0.2"
+                f"tenant {name!r} is unknown; {near_matches('classes', name, classes)}; to divide the requests "
+                "otherwise give every tenant its share of them, as gold=3@0.2"
             )
     by_name = {tenant.name: tenant for tenant in given}
     return _collected([by_name.get(name, _Tenant(name, 1.0)) for name in classes], prices), workload
@@ -161,7 +161,7 @@ def parse_backpressure(text: str) -> Backpressure:
         if fields[key] in found:
             raise InputError(f"backpressure {text!r} gives {key} twice; {_PRESSURE_FORM}")
         found[fields[key]] = _read(text, key, value, _number if key == "kv" else _whole, _PRESSURE_FORM)
-    return Backpressure(action, **found)  # type: ignore[arg-type]
+    return Backpressure(action, **found)
 
 
 def parse_prices(text: str) -> tuple[float, float]:

@@ -100,6 +100,7 @@ SLOT_FIELDS: tuple[tuple[str, str], ...] = (
 _INTEGERS = (
     # requests: all, announced, brought to the policy; residents, queue at the policy; in system, waiting; the clock
     *("n", "next", "joined", "nres", "nwait", "nsys", "nwaiting", "now"),
+    "extras",  # 1 when any of tenants, watch, control and backpressure is on
     # settings
     *("budget", "max_seqs", "block", "total_blocks", "free", "watermark", "emit", "alloc", "whole", "warm"),
     *("preemptive", "seat", "swap_turn"),

@@ -59,7 +59,9 @@ def extras(
         integers += [0] * (CAUSE_FIELDS * _CAUSE_ROWS)
     if config.reservation != "policy":
         scalars["alloc"] = ("optimistic", "prompt", "conservative").index(config.reservation)
-    return scalars | _backpressure(policy, config) | _control(policy, config), integers
+    scalars |= _backpressure(policy, config) | _control(policy, config)
+    scalars["extras"] = int(any(scalars.get(name, 0) for name in ("account", "watch", "control", "pressure")))
+    return scalars, integers
 
 
 def accounted(requests: Requests, config: EngineConfig, prepared: Mapping[str, float]) -> Tenants | None:

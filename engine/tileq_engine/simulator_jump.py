@@ -124,7 +124,7 @@ def jump(
     announce(R, S, s.now)
     if interrupted(S):
         return
-    if s.account > 0:  # a sample holds what each tenant has got: its iteration is stepped
+    if s.extras > 0 and s.account > 0:  # a sample holds what each tenant has got: its iteration is stepped
         ahead = s.iters & (s.stride - 1)
         left = min(left, s.stride - ahead + 1) if ahead > 0 else 0
     steps = affordable(B, S, O, left - 1)

@@ -60,7 +60,6 @@ def start_batch(B: Records, S: Records, O: Any) -> None:  # noqa: E741
     s.repeat = 0
     s.deaf = 0
     s.wake = 0
-    s.room = s.budget
     s.stuck = -1
     for k in range(s.nres):
         b = B[O[k]]
@@ -213,7 +212,7 @@ def decide(
     s = S[0]
     join(R, B, S, H, O, P, order)
     start_batch(B, S, O)
-    if s.pressure == 1:
+    if s.extras > 0 and s.pressure == 1:
         set_budget(S)
     mixing(R, B, S, H, O, W, P, decodes, order, admit, victim)
     if s.stuck >= 0 and s.npre + s.ndec == 0:
@@ -222,6 +221,34 @@ def decide(
     if s.check == 1:
         verify(R, B, S, H, O)
     return s.npre + s.ndec
+
+
+def observe(
+    R: Records,
+    B: Records,
+    S: Records,
+    H: Any,
+    P: Any,
+    SA: Any,
+    duration: int,
+    order: Any,
+    admit: Any,
+) -> None:
+    """Write down what is asked of the iteration that is about to run: what tenants have got, why requests wait."""
+    s = S[0]
+    if s.account > 0:
+        sample_tenants(S, P, SA)
+    if s.watch == 1:
+        note_bottleneck(S, P, bottleneck(R, B, S, H, P, duration, order, admit), s.now, s.now + duration, 1)
+
+
+def observe_jump(R: Records, B: Records, S: Records, O: Any, P: Any, begin: int, steps: int) -> None:  # noqa: E741
+    """Write down what is asked of the `steps` repeats of a batch that have run since `begin`."""
+    s = S[0]
+    if s.account > 0:
+        credit_tenants(R, B, S, O, P, -1, steps, 0)
+    if s.watch == 1:
+        note_bottleneck(S, P, s.cause, begin, s.now, steps)
 
 
 def run_until(
@@ -299,24 +326,19 @@ def run_until(
         sample(S, SA, start, duration, s.total_blocks - s.free)
         if s.trace_cap > 0:
             trace_batch(B, S, O, TR, start, duration)
-        if s.account > 0:
-            sample_tenants(S, P, SA)
-        if s.watch == 1:
-            note_bottleneck(S, P, bottleneck(R, B, S, H, P, duration, order, admit), start, start + duration, 1)
+        if s.extras > 0:
+            observe(R, B, S, H, P, SA, duration, order, admit)
         account(S, duration)
         announce(R, S, s.now - 1)
         advance(S, s.now)
         s.work -= tokens
-        if s.account > 0:
+        if s.extras > 0 and s.account > 0:
             credit_tenants(R, B, S, O, P, start, 1, 1)
         left = complete(R, B, S, O, P, GS, GP, GH, GC, duration)
         if s.macro == 1 and s.repeat == 1 and s.npreempt + s.returned == 0 and left > 1:
-            jumped = s.jumped
             before = s.now
-            if may_repeat(S):
+            jumped = s.jumped
+            if s.extras == 0 or may_repeat(S):
                 jump(R, B, S, O, GS, GP, GH, GC, SA, D, left)
-            if s.jumped > jumped:
-                if s.account > 0:
-                    credit_tenants(R, B, S, O, P, -1, s.jumped - jumped, 0)
-                if s.watch == 1:
-                    note_bottleneck(S, P, s.cause, before, s.now, s.jumped - jumped)
+            if s.extras > 0 and s.jumped > jumped:
+                observe_jump(R, B, S, O, P, before, s.jumped - jumped)

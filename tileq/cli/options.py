@@ -9,6 +9,7 @@ __all__ = [
     "Calibration",
     "Check",
     "Classes",
+    "ControlTbt",
     "Convention",
     "Dtype",
     "Engine",
@@ -26,15 +27,20 @@ __all__ = [
     "Plot",
     "Policy",
     "Preemption",
+    "Pressure",
     "Replications",
     "Requests",
+    "Reservation",
     "Seed",
     "SwapGbPerS",
     "Tbt",
+    "Tenants",
     "TimesOf",
     "TokenBudget",
+    "TokenPrices",
     "Tp",
     "Trace",
+    "Watermark",
     "Workload",
 ]
 
@@ -117,6 +123,15 @@ Preemption = Annotated[Literal["recompute", "swap", "none"], option("Without a f
 SwapGbPerS = Annotated[float, option("Host link of a GPU, GB/s, for swap.", ENGINE, converter=number)]
 Paying = Annotated[float | None, option("Share with TBT 0.1 s; others 0.5 s.", ENGINE, converter=number)]
 Check = Annotated[bool, option("Check every invariant (slow).", ENGINE, show_default=False)]
+
+Tenants = Annotated[list[str] | None, option("NAME=WEIGHT[:QUOTA][@SHARE]; repeatable.", ENGINE, name="--tenant")]
+TokenPrices = Annotated[str, option("Service of a prompt and an output token.", ENGINE)]
+Reservation = Annotated[
+    Literal["policy", "optimistic", "prompt", "conservative"], option("Blocks taken at admission.", ENGINE)
+]
+Watermark = Annotated[float, option("Share of blocks an admission leaves free.", ENGINE, converter=number)]
+Pressure = Annotated[str | None, option("hold, shrink, reject or reroute, as reject:waiting=64.", ENGINE)]
+ControlTbt = Annotated[float | None, option("Budget held to this TBT, seconds.", ENGINE, converter=number)]
 
 Requests = Annotated[int, option("Requests of a run.", RUNS, converter=whole)]
 Replications = Annotated[int, option("Independent runs.", RUNS, converter=whole)]
