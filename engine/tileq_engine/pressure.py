@@ -121,10 +121,12 @@ def set_budget(S: Records) -> None:
 
 
 def steer(S: Records, duration: int) -> None:
-    """Set the budget with which the next iteration takes `aim` picoseconds, as far as the last ones tell.
+    """Set the budget with which a full iteration takes `aim` picoseconds, and move the aim.
 
-    A line through the last batches' (tokens, time), the older the lighter, gives the time of a token; the budget goes
-    from the last batch's tokens by (aim - time)/slope, to between half and 5/4 of them (and a few).
+    A line through the last batches' (tokens, time), the older the lighter, gives the time of a token. After an
+    iteration that was full, or over the limit, the budget goes from its tokens by (aim - time)/slope, to no less than
+    half of them and no more than 5/4 of the last budget. The aim falls by gain (1 - exceed) with each iteration over
+    the limit and rises by gain * exceed with each within it, so that `exceed` of them are over it in the long run.
     """
     s = S[0]
     n = float(s.npre + s.ndec)
@@ -137,13 +139,21 @@ def steer(S: Records, duration: int) -> None:
     spread = s.fit_w * s.fit_nn - s.fit_n * s.fit_n
     if spread > 0.001 * s.fit_n * s.fit_n:  # else the batches are too much alike to tell
         s.slope = (s.fit_w * s.fit_nt - s.fit_n * s.fit_t) / spread
+    if s.ndec == 0:
+        return  # nobody's gap
+    over = 0.0
+    if t > s.limit:
+        over = 1.0
+    s.aim = min(s.aim * (1.0 + s.gain * (s.exceed - over)), s.limit)
+    if over == 0.0 and n < float(s.budget):
+        return  # the budget did not bind
     slope = s.slope
     if slope <= 0.0 or slope * n > t:
-        slope = t / n  # in proportion: the smallest steps down, since an iteration has a fixed part too
+        slope = t / n  # in proportion: the smallest step down, since an iteration has a fixed part too
     want = n
     if slope > 0.0:
         want = n + (s.aim - t) / slope
-    want = max(min(want, 1.25 * n + 16.0), 0.5 * n)
+    want = max(min(want, 1.25 * float(s.full)), 0.5 * n)
     s.full = int(max(min(want, float(s.most)), float(s.least)))
     s.budget = s.full
 

@@ -159,7 +159,19 @@ _INTEGERS = (
 
 SCALAR_FLOATS = (
     *("c", "w", "a", "b", "beta", "e", "k", "s", "ewma", "ewma_weight"),
-    *("aim", "forget", "slope", "fit_w", "fit_n", "fit_t", "fit_nn", "fit_nt"),  # control of the budget
+    *(
+        "limit",
+        "aim",
+        "gain",
+        "exceed",
+        "forget",
+        "slope",
+        "fit_w",
+        "fit_n",
+        "fit_t",
+        "fit_nn",
+        "fit_nt",
+    ),  # control of the budget
 )
 SCALAR_FIELDS: tuple[tuple[str, str], ...] = tuple((name, "i8") for name in _INTEGERS) + tuple(
     (name, "f8") for name in SCALAR_FLOATS

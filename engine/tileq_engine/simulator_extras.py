@@ -96,15 +96,20 @@ def _control(policy: Policy, config: EngineConfig) -> dict[str, float]:
     _makes_chunks(policy, "control of TBT")
     least = asked.least_tokens or min(config.max_num_seqs, config.token_budget)
     _budget_of_every_resident(policy, config, least, "control's least_tokens")
-    most = max(least, asked.most_tokens or 16 * config.token_budget)
+    most = max(least, asked.most_tokens or config.token_budget)
+    limit = round(asked.tbt_s * PS_PER_S)
     return {
         "control": 1,
         "warm": 1,
-        "aim": asked.margin * round(asked.tbt_s * PS_PER_S),
+        "limit": limit,
+        "aim": 0.9 * limit,
+        "gain": asked.gain,
+        "exceed": asked.exceed,
         "forget": asked.forget,
         "least": least,
         "most": most,
-        "full": config.token_budget,
+        "full": min(config.token_budget, most),
+        "budget": min(config.token_budget, most),
     }
 
 

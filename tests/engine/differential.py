@@ -139,7 +139,7 @@ def reference_decisions(x: Instance, check: bool = True) -> Decisions:
         reservation=x.reservation,
         tenants=tuple(charges(x)),
         pressure=x.pressure,
-        control=None if x.control is None else (0.95 * round(x.control[0] * 1e12), 0.95, *x.control[1:]),
+        control=None if x.control is None else (round(x.control[0] * 1e12), *x.control[1:]),
         watch=x.watch,
         extra=extra,
     )

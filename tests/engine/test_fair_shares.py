@@ -106,12 +106,12 @@ def between(run: Run, begin_s: float, end_s: float) -> np.ndarray:
 
 def test_an_idle_share_is_lent_and_returned_without_credit() -> None:
     """While a tenant is away the other gets everything; back, it gets its share again and not a token for the time."""
-    asked, _, back = periods(120.0)
+    asked, _, back = periods(30.0)
     run = shared(asked, Tenants(("stays", "goes"), (1.0, 3.0)), "vtc", CONFIG)
     assert run.tenants is not None
     start, waiting = run.samples["start_ps"] / 1e12, run.tenants.waiting
     left = float(start[np.flatnonzero((waiting[:, 1] > 0) & (start < back))[-1]])
-    assert left < 0.6 * back  # its first requests are served well before the others come
+    assert left < 0.5 * back  # its first requests are served well before the others come
     first = between(run, 0.0, left)
     assert first[1] / first[0] == pytest.approx(3.0, rel=0.02)
     alone = between(run, left + 5.0, back - 1.0)  # samples lie some tenths of a second apart
@@ -207,7 +207,7 @@ def test_jain() -> None:
         ({"weights": (float("nan"), 1.0)}, "weight of tenant 'a'"),
         ({"quotas": (0, 1)}, "quota of tenant 'a'"),
         ({"deadlines_s": (0.0, 1.0)}, "deadline of tenant 'a'"),
-        ({"priorities": (0.5, 1)}, "priority of tenant 'a' is 0.5"),
+        ({"priorities": (2**31, 1)}, "priority of tenant 'a' is 2147483648"),
         ({"prompt_price": 0.0, "output_price": 0.0}, "both 0"),
     ],
 )
@@ -228,9 +228,10 @@ def test_quotas_of_their_own() -> None:
     """A quota of 1 beside none: the one has never more than one resident, the other as many as there are slots."""
     tenants = Tenants(("bound", "free"), quotas=(1, None))
     run = simulate(overload(4, 300), policy("sarathi"), TIME, CONFIG.with_(tenants=tenants, check=True))
-    for t, most in ((0, 1), (1, 16)):
+    most = []
+    for t in range(2):
         mine = run.requests.tenant == t
         moments = np.concatenate([run.admit_ps[mine], run.finish_ps[mine]])
         steps = np.concatenate([np.ones(mine.sum()), -np.ones(mine.sum())])
-        order = np.lexsort((steps, moments))
-        assert np.cumsum(steps[order]).max() == most
+        most.append(int(np.cumsum(steps[np.lexsort((steps, moments))]).max()))
+    assert most[0] == 1 and most[1] >= 15

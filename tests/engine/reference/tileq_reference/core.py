@@ -102,7 +102,7 @@ class Config:
     reservation: str = "policy"  # or optimistic, prompt, conservative: blocks taken at admission
     tenants: tuple[tuple[int, int, int, int], ...] = ()  # charge of a prompt token, of an output token, quota, start
     pressure: tuple[str, int, int, int] | None = None  # action, waiting, blocks used from which on, shrunk budget
-    control: tuple[float, float, int, int] | None = None  # aim in ps, forget, least and most tokens
+    control: tuple[int, int, int] | None = None  # limit in ps, least and most tokens
     watch: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -164,7 +164,7 @@ class Simulator:
         self.fresh: list[Request] = []  # announced, not yet brought to the policy
         self.accounts = [Account(*row) for row in config.tenants]
         self.last_tenant: int | None = None
-        self.fit = Fit(config.control, config.budget) if config.control else None
+        self.fit = Fit(*config.control, config.budget) if config.control else None
         self.causes: list[list[int]] = []
         self.observe: Callable[[Simulator], None] | None = None
 
@@ -245,7 +245,7 @@ class Simulator:
         self.now += took
         self.busy += took
         if self.fit:
-            self.fit.steer(b.tokens, took)
+            self.fit.steer(b.tokens, b.decodes, self.c.budget, took)
         b.end, b.blocks_held = self.now, self.c.kv_blocks - self.free
         self.ingest(self.now - 1)  # who came during the iteration meets those who leave at its end
         if self.accounts:

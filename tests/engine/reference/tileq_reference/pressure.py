@@ -28,26 +28,41 @@ def budget_now(s: Simulator) -> int:
 
 @dataclass
 class Fit:
-    """A line through the last batches' tokens and times, older ones lighter; the budget that takes what is aimed at."""
+    """The budget with which a full iteration takes what is aimed at; the aim moves so that few exceed the limit."""
 
-    settings: tuple[float, float, int, int]
+    limit: int
+    least: int
+    most: int
     budget: int
+    exceed: float = 0.01
+    gain: float = 0.05
+    forget: float = 0.95
     sums: list[float] = field(default_factory=lambda: [0.0] * 5)
     slope: float = 0.0
+    aim: float = 0.0
 
-    def steer(self, tokens: int, took: int) -> None:
-        aim, forget, least, most = self.settings
+    def __post_init__(self) -> None:
+        self.aim = 0.9 * self.limit
+        self.budget = min(self.budget, self.most)
+
+    def steer(self, tokens: int, decodes: int, budget: int, took: int) -> None:
         n, t = float(tokens), float(took)
         news = (1.0, n, t, n * n, n * t)
-        self.sums = [forget * old + new for old, new in zip(self.sums, news, strict=True)]
+        self.sums = [self.forget * old + new for old, new in zip(self.sums, news, strict=True)]
         w, sn, st, snn, snt = self.sums
         spread = w * snn - sn * sn
         if spread > 0.001 * sn * sn:
             self.slope = (w * snt - sn * st) / spread
+        if not decodes:
+            return
+        over = took > self.limit
+        self.aim = min(self.aim * (1 + self.gain * (self.exceed - over)), self.limit)
+        if not over and tokens < budget:
+            return
         slope = self.slope if self.slope > 0 and self.slope * n <= t else t / n
-        want = n + (aim - t) / slope if slope > 0 else n
-        want = max(min(want, 1.25 * n + 16), 0.5 * n)
-        self.budget = int(max(min(want, most), least))
+        want = n + (self.aim - t) / slope if slope > 0 else n
+        want = max(min(want, 1.25 * self.budget), 0.5 * n)
+        self.budget = int(max(min(want, self.most), self.least))
 
 
 def note(s: Simulator, begin: int, end: int, iterations: int, took: int = 0) -> None:
