@@ -11,7 +11,6 @@ __all__ = [
     "CAUSES",
     "CAUSE_FIELDS",
     "bottleneck",
-    "may_repeat",
     "note_bottleneck",
     "pressed",
     "relieve",
@@ -93,17 +92,6 @@ def note_bottleneck(S: Records, P: Any, cause: int, begin: int, end: int, iterat
     P[at + 3] += iterations
     if s.nwait > P[at + 4]:
         P[at + 4] = s.nwait
-
-
-def may_repeat(S: Records) -> Any:
-    """Return whether a macro-step may follow: not if the controller's next budget could make another batch.
-
-    A prefill that found no block for its chunk may find those for a smaller one.
-    """
-    s = S[0]
-    if s.repeat == 0:
-        return False
-    return s.control == 0 or (s.npre == 0 and s.nwait == 0 and s.must == s.ndec and s.stuck < 0)
 
 
 def pressed(S: Records) -> Any:

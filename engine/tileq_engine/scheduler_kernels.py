@@ -6,10 +6,9 @@ __all__ = ["announce_at", "complete_at", "decide_at"]
 
 from typing import Any
 
-from tileq_engine.fairness import credit_tenants
 from tileq_engine.pressure import bottleneck, note_bottleneck
 from tileq_engine.records import Records
-from tileq_engine.simulator_loop import complete, decide
+from tileq_engine.simulator_loop import complete, decide, observe_end
 from tileq_engine.simulator_record import advance
 from tileq_engine.simulator_step import account, announce
 
@@ -91,8 +90,8 @@ def complete_at(
     announce(R, S, s.now - 1)
     advance(S, s.now)
     s.work -= s.npre + s.ndec
-    if s.account > 0:
-        credit_tenants(R, B, S, O, P, s.now - duration, 1, 1)
+    if s.extras > 0:
+        observe_end(R, B, S, O, P, duration)
     if s.watch == 1:
         note_bottleneck(S, P, s.cause, s.now - duration, s.now, 1)
     complete(R, B, S, O, P, GS, GP, GH, GC, duration)

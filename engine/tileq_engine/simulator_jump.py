@@ -15,7 +15,6 @@ from typing import Any
 
 from tileq_engine.batch import blocks_for
 from tileq_engine.clock import token_ps, with_context_ps
-from tileq_engine.pressure import steer
 from tileq_engine.records import Records
 from tileq_engine.simulator_record import add_gap, advance, advance_many, sample
 from tileq_engine.simulator_step import announce, deadline_lead, set_deadline, stop_reason
@@ -188,7 +187,7 @@ def walk(
     """Move clock, totals, areas, gaps and samples over at most `steps` repeats; return how many were made."""
     s = S[0]
     tokens = s.npre + s.ndec
-    at_once = constant == 1 and s.mean_kind == 0 and s.control == 0 and s.gap_from == 0 and s.gap_to == _FAR
+    at_once = constant == 1 and s.mean_kind == 0 and s.gap_from == 0 and s.gap_to == _FAR
     alike = token_ps(s.c, s.w, s.a, s.b, s.beta, tokens + s.pad)
     sequences = s.s * s.seqs
     pairs2 = s.pairs2
@@ -211,8 +210,6 @@ def walk(
         s.sum_dur += count * duration
         if s.mean_kind == 1:
             s.ewma += (duration - s.ewma) * s.ewma_weight
-        if s.control == 1:
-            steer(S, duration)
         s.prefill_tokens += count * s.npre
         s.decode_tokens += count * s.ndec
         if count == 1:

@@ -13,7 +13,7 @@ from typing import Any
 from tileq_engine.batch import admission_blocks, admit_request, push_waiting
 from tileq_engine.clock import duration_ps
 from tileq_engine.fairness import credit_tenants, leave_tenant, sample_tenants, welcome_tenant
-from tileq_engine.pressure import bottleneck, may_repeat, note_bottleneck, relieve, set_budget
+from tileq_engine.pressure import bottleneck, note_bottleneck, relieve, set_budget, steer
 from tileq_engine.records import Records
 from tileq_engine.simulator_check import verify
 from tileq_engine.simulator_jump import jump
@@ -242,6 +242,15 @@ def observe(
         note_bottleneck(S, P, bottleneck(R, B, S, H, P, duration, order, admit), s.now, s.now + duration, 1)
 
 
+def observe_end(R: Records, B: Records, S: Records, O: Any, P: Any, duration: int) -> None:  # noqa: E741
+    """Do what is asked with the iteration that has just run: credit the tenants, set the next budget."""
+    s = S[0]
+    if s.account > 0:
+        credit_tenants(R, B, S, O, P, s.now - duration, 1, 1)
+    if s.control == 1:
+        steer(S, duration)
+
+
 def observe_jump(R: Records, B: Records, S: Records, O: Any, P: Any, begin: int, steps: int) -> None:  # noqa: E741
     """Write down what is asked of the `steps` repeats of a batch that have run since `begin`."""
     s = S[0]
@@ -332,13 +341,12 @@ def run_until(
         announce(R, S, s.now - 1)
         advance(S, s.now)
         s.work -= tokens
-        if s.extras > 0 and s.account > 0:
-            credit_tenants(R, B, S, O, P, start, 1, 1)
+        if s.extras > 0:
+            observe_end(R, B, S, O, P, duration)
         left = complete(R, B, S, O, P, GS, GP, GH, GC, duration)
         if s.macro == 1 and s.repeat == 1 and s.npreempt + s.returned == 0 and left > 1:
             before = s.now
             jumped = s.jumped
-            if s.extras == 0 or may_repeat(S):
-                jump(R, B, S, O, GS, GP, GH, GC, SA, D, left)
+            jump(R, B, S, O, GS, GP, GH, GC, SA, D, left)
             if s.extras > 0 and s.jumped > jumped:
                 observe_jump(R, B, S, O, P, before, s.jumped - jumped)
