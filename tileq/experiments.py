@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tileq.sharing import parse_backpressure, parse_prices, parse_tenants
-from tileq_theory.errors import InputError, finite, positive, positive_int
+from tileq_theory.errors import InputError, boolean, finite, positive, positive_int
 
 if TYPE_CHECKING:
     from tileq.planning import Plan
@@ -84,6 +84,7 @@ class Experiment:
             "convention": self.config.convention,
             "preemption": self.config.preemption,
             "swap_token_s": self.config.swap_token_s,
+            **({"prefix_cache": True} if self.config.prefix_cache else {}),
             "requests": self.requests,
             "tiers": None if self.tiers is None else dict(self.tiers),
             "capacity_per_s": self.capacity_per_s,
@@ -115,6 +116,7 @@ def make_experiment(
     swap_gb_per_s: float = 25.0,
     paying: float | None = None,
     check: bool = False,
+    prefix_cache: bool = False,
     stop_backlog: int | None = None,
     tenants: Sequence[str] | Tenants | None = None,
     token_prices: str | tuple[float, float] = (1.0, 2.0),
@@ -139,6 +141,9 @@ def make_experiment(
         Share of requests with a TBT limit of 0.1 s, the others 0.5 s (SLAI's tiers); None: one tier.
     check
         Recompute every invariant of the engine at every iteration (slow).
+    prefix_cache
+        Keep the KV of prompts for later ones with the same prefix. The traffic must know its blocks: a trace with
+        hash_ids, or synthetic conversations; requests are then replayed in order, not drawn from their law.
     stop_backlog
         Requests in the system at which a run is cut short as unstable; None: the larger of 2000 and a quarter of
         the requests.
@@ -157,6 +162,8 @@ def make_experiment(
     from tileq_engine.config import EngineConfig
 
     count = count_up_to("requests", requests, _REQUESTS_AT_MOST)
+    if boolean("prefix_cache", prefix_cache):
+        _check_blocks(plan, count)
     if paying is not None and not 0 <= finite("paying", paying) <= 1:
         raise InputError(f"paying is {paying!r}; expected a share in [0, 1]")
     memory = plan.setting.kv_tokens if kv_tokens is None else positive_int("kv_tokens", kv_tokens)
@@ -176,6 +183,7 @@ def make_experiment(
         preemption=preemption,  # type: ignore[arg-type]
         swap_token_s=_swap_token_s(plan, swap_gb_per_s) if preemption == "swap" else 0.0,
         check=check,
+        prefix_cache=prefix_cache,
         stop_backlog=max(2000, count // 4) if stop_backlog is None else stop_backlog,
         reservation=reservation,  # type: ignore[arg-type]
         watermark=watermark,
@@ -210,6 +218,22 @@ def _control(limit: float | TbtControl | None) -> TbtControl | None:
     if limit is None or isinstance(limit, TbtControl):
         return limit
     return TbtControl(positive("control_tbt", limit))
+
+
+def _check_blocks(plan: Plan, count: int) -> None:
+    """Raise `InputError` where the traffic cannot say which prompts begin alike."""
+    traffic = plan.traffic
+    if traffic.source_of_blocks is None:
+        raise InputError(
+            f"a prefix cache is asked for, and {traffic.source} tells no prompt's blocks; give a trace with hash_ids "
+            "(Mooncake's, Bailian's), or the workload conversations"
+        )
+    there = getattr(traffic.source_of_blocks, "__len__", lambda: count)()
+    if count > there:
+        raise InputError(
+            f"{count} requests are asked for and {traffic.label} has {there} with blocks; repeating them would find "
+            "them in the cache: ask for fewer"
+        )
 
 
 def _swap_token_s(plan: Plan, gb_per_s: float) -> float:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tileq_engine.run import Run
     from tileq_engine.tenants import Tenants
 
-PICTURES = ("queues", "batches", "kv", "gantt", "tenants")
+PICTURES = ("queues", "batches", "kv", "hits", "gantt", "tenants")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Simulation:
         return self.run.save(Path(path))
 
     def plot(self, path: str | PathLike[str], picture: str = "queues") -> None:
-        """Draw the first replication: its "queues", "batches", "kv", "tenants" (shares), or a "gantt" chart."""
+        """Draw the first run: "queues", "batches", "kv" use, cache "hits", "tenants" (shares), or a "gantt" chart."""
         from tileq_engine import plots
 
         if picture not in PICTURES:
@@ -102,6 +102,7 @@ def simulate(
     watermark: float = 0.0,
     backpressure: str | Backpressure | None = None,
     control_tbt: float | TbtControl | None = None,
+    prefix_cache: bool = False,
     folder: str | PathLike[str] | None = None,
     progress: bool | None = None,
     **question: Any,
@@ -119,7 +120,7 @@ def simulate(
         Requests of one run, independent runs, seed of their random streams.
     token_budget, seats, kv_tokens
         Engine settings (`seats`: sequences at most); None: the plan's.
-    preemption, swap_gb_per_s, paying, check
+    preemption, swap_gb_per_s, paying, check, prefix_cache
         See `tileq.experiments.make_experiment`.
     tenants, token_prices, reservation, watermark, backpressure, control_tbt
         Who shares the machine, and admission under pressure; see there.
@@ -161,6 +162,7 @@ def simulate(
         watermark=watermark,
         backpressure=backpressure,
         control_tbt=control_tbt,
+        prefix_cache=prefix_cache,
     )
     offered = _offered(experiment, rate, load)
     chosen = experiment.policy(policy)
@@ -171,6 +173,7 @@ def simulate(
         "requests": experiment.requests,
         "tiers": experiment.tiers,
         "seed": seed,
+        "source": experiment.plan.traffic.source_of_blocks if prefix_cache else None,
     }
     # what keeps requests waiting is named in the first replication, which is kept whole
     first = simulate_policy(chosen, offered, **{**common, "config": experiment.config.with_(watch=True)})

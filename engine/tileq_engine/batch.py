@@ -8,6 +8,7 @@ are free), W: scratch list of slots, P: integers of the policy.
 from __future__ import annotations
 
 __all__ = [
+    "admission_need",
     "admit_request",
     "blocks_for",
     "drop",
@@ -25,6 +26,7 @@ __all__ = [
 from typing import Any
 
 from tileq_engine.fairness import at_quota, seat_tenant, unseat_tenant
+from tileq_engine.prefix_tree import claim_prefix, evict_idle, find_prefix, give_back, spared_blocks
 from tileq_engine.records import Records
 
 _FREE, _PREFILL, _DECODE = 0, 1, 2
@@ -178,6 +180,15 @@ def admission_blocks(R: Records, S: Records, i: int) -> Any:
     return need if need < s.total_blocks else s.total_blocks
 
 
+def admission_need(R: Records, S: Records, P: Any, i: int) -> Any:
+    """Return the free blocks that request `i` takes when it becomes a resident, its cached prefix looked up."""
+    s = S[0]
+    need = admission_blocks(R, S, i)
+    if s.tree > 0:
+        need = max(need, find_prefix(R, S, P, i) * s.node_blocks) - spared_blocks(S, P, i)
+    return need
+
+
 def admit_request(R: Records, B: Records, S: Records, O: Any, P: Any, i: int) -> Any:  # noqa: E741
     """Make request `i` a resident at the end of the admission order; return its slot."""
     s = S[0]
@@ -209,8 +220,10 @@ def admit_request(R: Records, B: Records, S: Records, O: Any, P: Any, i: int) ->
     b.lst = s.now  # a resident that has no deadline yet is due at once
     b.target = r.prompt + r.gen - r.replay
     b.blocks = admission_blocks(R, S, i)
-    s.free -= b.blocks
     b.cached = r.cached
+    if s.tree > 0:
+        s.free += claim_prefix(R, S, P, b, i)
+    s.free -= b.blocks
     if r.cached > 0:
         b.phase = _DECODE
         s.returned += 1
@@ -256,7 +269,12 @@ def preempt(
     drop(b, s)
     i = b.id
     r = R[i]
-    s.free += b.blocks
+    if s.tree > 0:
+        evict_idle(S, P)
+        freed = give_back(S, P, b)  # which may itself free blocks: not to be added in one breath
+        s.free += freed
+    else:
+        s.free += b.blocks
     r.gen = b.gen
     r.replay = b.replay
     r.last = b.last

@@ -40,6 +40,8 @@ CACHE_VARIABLE = "TILEQ_CACHE_DIR"
 HOOK_KINDS = ("decodes", "order", "mixing", "admission", "eviction")
 _MODULES = (
     "clock",
+    "prefix_tree",
+    "prefix_lru",
     "fairness",
     "batch",
     "pressure",
@@ -64,7 +66,7 @@ _MODULES = (
     "simulator_single_loop",
     "scheduler_kernels",
 )
-_ENTRY_POINTS = ("run_until", "run_single", "announce_at", "decide_at", "complete_at")
+_ENTRY_POINTS = ("run_until", "run_single", "announce_at", "decide_at", "complete_at", "lru_pass")
 _HOOK_PREFIXES = ("decodes_", "order_", "admit_", "evict_", "mix_")
 # numba counts references of every array passed to a function, by atomic instructions: 60 % of the loop's time. The
 # kernels allocate nothing and their caller holds all arrays, so there is nothing to count.
@@ -183,6 +185,7 @@ def _signatures() -> dict[str, Any]:
         "run_until": int64(R, B, S, I, I, I, I, I, I, I, I, I, I, I, *five),
         "announce_at": int64(R, S, int64),
         "run_single": int64(S, I, I, I, I, I),
+        "lru_pass": int64(I, I, I, I, I, I, int64),
         "decide_at": int64(R, B, S, I, I, I, I, I, int64, *five),
         "complete_at": int64(R, B, S, I, I, I, I, I, I, I, int64),
     }

@@ -62,6 +62,8 @@ class EngineConfig:
         "exact": pairs (gap, count); "histogram": 128 bins an octave; "auto": exact up to 100 000 requests.
     gap_from_s, gap_to_s
         Only tokens that complete in this window enter the gap distributions (cut of the warm-up).
+    prefix_cache
+        Keep the KV of full blocks and let later requests with the same prefix begin behind it (`Requests.blocks`).
     policy_seed
         Seed of what a policy draws for itself (the errors of a predictor); replications differ in it.
     reservation
@@ -99,6 +101,7 @@ class EngineConfig:
     gap_from_s: float = 0.0
     gap_to_s: float | None = None
     policy_seed: int = 0
+    prefix_cache: bool = False
     reservation: Reservation = "policy"
     tenants: Tenants | None = None
     backpressure: Backpressure | None = None
@@ -133,6 +136,7 @@ class EngineConfig:
                 instance(name, getattr(self, name), kind)
         boolean("watch", self.watch)
         boolean("check", self.check)
+        boolean("prefix_cache", self.prefix_cache)
         to_ps("swap_token_s", self.swap_token_s)
         nonnegative("gap_from_s", self.gap_from_s)
         for name in ("stop_time_s", "gap_to_s"):

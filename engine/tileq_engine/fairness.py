@@ -46,7 +46,7 @@ ACCOUNT = len(ACCOUNT_FIELDS)
 TENANT_SAMPLE = 5  # columns a tenant adds to a sample: prefilled, delivered, present, waiting, counter
 FIRST_BACKGROUND = 1 << 60  # counters of tenants of weight 0 begin here: after everybody else's
 
-_ROW = 12
+_ACCOUNT_ROW = 12
 _RESIDENTS, _QUOTA, _COUNTER, _PROMPT_CHARGE, _OUTPUT_CHARGE, _QUEUED = 0, 1, 2, 3, 4, 5
 _PRESENT, _SINCE, _STARVED, _STARVED_FROM, _PREFILLED, _DELIVERED = 6, 7, 8, 9, 10, 11
 _BACKGROUND = 1 << 60
@@ -55,7 +55,7 @@ _TENANT_COLUMNS = 5
 
 def at_quota(R: Records, S: Records, P: Any, i: int) -> Any:
     """Return whether the tenant of request `i` has as many residents as it may."""
-    at = S[0].tenants + _ROW * R[i].tenant
+    at = S[0].tenants + _ACCOUNT_ROW * R[i].tenant
     return P[at + _QUOTA] > 0 and P[at + _RESIDENTS] >= P[at + _QUOTA]
 
 
@@ -68,12 +68,12 @@ def floor_of_counters(S: Records, P: Any, at: int) -> Any:
     background = P[at + _COUNTER] >= _BACKGROUND
     least = -1
     for t in range(s.ntenants):
-        other = s.tenants + _ROW * t
+        other = s.tenants + _ACCOUNT_ROW * t
         alike = P[other + _QUEUED] > 0 and (P[other + _COUNTER] >= _BACKGROUND) == background
         if alike and (least < 0 or P[other + _COUNTER] < least):
             least = P[other + _COUNTER]
     if least < 0 and s.last_tenant >= 0:
-        last = P[s.tenants + _ROW * s.last_tenant + _COUNTER]
+        last = P[s.tenants + _ACCOUNT_ROW * s.last_tenant + _COUNTER]
         if (last >= _BACKGROUND) == background:
             least = last
     return least
@@ -82,7 +82,7 @@ def floor_of_counters(S: Records, P: Any, at: int) -> Any:
 def welcome_tenant(R: Records, S: Records, P: Any, i: int) -> None:
     """Count request `i`, which joins the queue; lift its tenant's counter if nobody of it stood there."""
     s = S[0]
-    at = s.tenants + _ROW * R[i].tenant
+    at = s.tenants + _ACCOUNT_ROW * R[i].tenant
     if P[at + _PRESENT] == 0 and P[at + _SINCE] < R[i].arrival:
         P[at + _SINCE] = R[i].arrival
     P[at + _PRESENT] += 1
@@ -97,7 +97,7 @@ def seat_tenant(R: Records, S: Records, P: Any, i: int) -> None:
     """Count request `i` among the residents; its prompt is charged when it becomes one for the first time."""
     s = S[0]
     r = R[i]
-    at = s.tenants + _ROW * r.tenant
+    at = s.tenants + _ACCOUNT_ROW * r.tenant
     P[at + _RESIDENTS] += 1
     P[at + _QUEUED] -= 1
     s.last_tenant = r.tenant
@@ -108,7 +108,7 @@ def seat_tenant(R: Records, S: Records, P: Any, i: int) -> None:
 def unseat_tenant(R: Records, S: Records, P: Any, i: int, cached: int) -> None:
     """Count preempted request `i`, which had `cached` tokens, among those who wait."""
     r = R[i]
-    at = S[0].tenants + _ROW * r.tenant
+    at = S[0].tenants + _ACCOUNT_ROW * r.tenant
     P[at + _RESIDENTS] -= 1
     P[at + _QUEUED] += 1
     if cached > r.seen:
@@ -117,7 +117,7 @@ def unseat_tenant(R: Records, S: Records, P: Any, i: int, cached: int) -> None:
 
 def leave_tenant(R: Records, S: Records, P: Any, i: int) -> None:
     """Count resident `i` out of the system."""
-    at = S[0].tenants + _ROW * R[i].tenant
+    at = S[0].tenants + _ACCOUNT_ROW * R[i].tenant
     P[at + _RESIDENTS] -= 1
     P[at + _PRESENT] -= 1
 
@@ -143,7 +143,7 @@ def credit_tenants(
         if b.dec == 0 and b.chunk == 0:
             continue
         r = R[b.id]
-        at = s.tenants + _ROW * r.tenant
+        at = s.tenants + _ACCOUNT_ROW * r.tenant
         got = 0
         if b.dec == 1:
             if b.replay == 0:
@@ -176,7 +176,7 @@ def sample_tenants(S: Records, P: Any, SA: Any) -> None:
         return
     at += s.row - _TENANT_COLUMNS * s.ntenants  # behind the columns of every sample
     for t in range(s.ntenants):
-        account = s.tenants + _ROW * t
+        account = s.tenants + _ACCOUNT_ROW * t
         SA[at] = P[account + _PREFILLED]
         SA[at + 1] = P[account + _DELIVERED]
         SA[at + 2] = P[account + _PRESENT]

@@ -26,7 +26,7 @@ from tileq_engine.records import Records
 CAUSES = ("none", "slots", "kv blocks", "prefill burst", "decode pool", "transfer", "quota", "policy")
 CAUSE_FIELDS = 5
 
-_SLOTS, _BLOCKS, _BURST, _POOL, _TRANSFER, _AT_QUOTA, _HELD = 1, 2, 3, 4, 5, 6, 7
+_SLOTS, _BLOCKS, _BURST, _POOL, _TRANSFER, _AT_QUOTA, _TURNED_BACK = 1, 2, 3, 4, 5, 6, 7
 _CAUSE_FIELDS = 5
 _PREFILL = 1
 
@@ -51,7 +51,7 @@ def bottleneck(
     s = S[0]
     s.cause = 0
     if s.nwait > 0:
-        s.cause = _HELD
+        s.cause = _TURNED_BACK
         spent = s.npre + s.ndec >= s.budget
         place = head(R, S, H, P, order)
         if s.swap_ps * s.swap_tokens > 0 and 2 * s.swap_ps * s.swap_tokens >= duration:

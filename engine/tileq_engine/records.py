@@ -23,6 +23,7 @@ __all__ = [
     "record_dtype",
 ]
 
+import functools
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -146,7 +147,10 @@ _INTEGERS = (
         "tile_d",
         "cycle",
     ),
-    *("intake", "pad_on", "refill", "want", "levels", "level", "tenants", "quota", "kinds"),
+    *("intake", "pad_on", "refill", "want", "levels", "level", "tenants", "quota", "kinds", "reserve"),
+    # the tree of cached prefixes (`prefix_tree`): where it stands in P, its nodes' size, the idle ones, totals
+    *("tree", "nodes", "node_count", "node_blocks", "node_tokens", "idle_first", "idle_last", "idle_nodes"),
+    *("held_nodes", "turn", "evicted_nodes", "merged_nodes", "searches", "searched_tokens", "hit_tokens"),
     # tenants: kept at all, their number, counters that order, whose request left the queue last; width of a sample
     *("account", "ntenants", "fair", "last_tenant", "row", "age", "due"),
     # bottlenecks: where their rows begin in P, how many there are and fit, the present one
@@ -178,6 +182,7 @@ SCALAR_FIELDS: tuple[tuple[str, str], ...] = tuple((name, "i8") for name in _INT
 )
 
 
+@functools.cache  # one object for all: numba knows a type it has met by its identity, another's fields it compares
 def record_dtype(fields: tuple[tuple[str, str], ...]) -> np.dtype[Any]:
     """Return the aligned structured dtype of `fields`."""
     return np.dtype(list(fields), align=True)

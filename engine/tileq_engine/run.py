@@ -12,6 +12,7 @@ from __future__ import annotations
 __all__ = [
     "FINISHED",
     "FUTURE",
+    "LATER_FIELDS",
     "NEVER_FITS",
     "PS_PER_S",
     "REJECTED",
@@ -84,6 +85,7 @@ REQUEST_FIELDS = (
     "max_gap_ps",
     "gaps_over_limit",
     "tbt_limit_ps",
+    "prefix_hit_tokens",
 )
 SAMPLE_FIELDS = (
     "iteration",
@@ -98,7 +100,11 @@ SAMPLE_FIELDS = (
     "work_tokens",
     "served_prefill_tokens",
     "served_decode_tokens",
+    "prefix_lookup_tokens",
+    "prefix_hit_tokens",
+    "prefix_idle_blocks",
 )
+LATER_FIELDS = ("prefix_lookup_tokens", "prefix_hit_tokens", "prefix_idle_blocks")  # files written before have none
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import numpy as np
 
 from tileq_engine.gaps import GapDistribution, GapHistogram, GapPairs
 from tileq_engine.observed import BOTTLENECK_ARRAYS, TENANT_ARRAYS, Bottlenecks, TenantRecord
-from tileq_engine.run import REQUEST_FIELDS, SAMPLE_FIELDS, GapGroup, Run
+from tileq_engine.run import LATER_FIELDS, REQUEST_FIELDS, SAMPLE_FIELDS, GapGroup, Run
 from tileq_theory.errors import InputError
 
 if TYPE_CHECKING:
@@ -153,8 +153,8 @@ def load_run(path: str | Path) -> Run:
             GapGroup(item.class_index, item.tier, _gaps_from(arrays, place, item))
             for place, item in enumerate(header.gaps)
         )
-        requests = {name: arrays[f"requests/{name}"] for name in REQUEST_FIELDS}
-        samples = {name: arrays[f"samples/{name}"] for name in SAMPLE_FIELDS}
+        requests = _table(arrays, "requests", REQUEST_FIELDS)
+        samples = _table(arrays, "samples", SAMPLE_FIELDS)
         return Run(requests, samples, groups, header.counters, info_of(header), *_observed(arrays, header))
     except InputError as error:
         raise error if source in str(error) else InputError(f"{source}: {error}") from None
@@ -162,6 +162,13 @@ def load_run(path: str | Path) -> Run:
         raise InputError(f"{source}: array {error} is missing; the file is damaged or foreign") from None
     except _DAMAGE as error:
         raise InputError(f"{source}: cannot be read as a saved run ({error}); the file is damaged or foreign") from None
+
+
+def _table(arrays: Mapping[str, np.ndarray], kind: str, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Return a table's columns; those that came later are 0 in a file that was written before."""
+    size = len(arrays[f"{kind}/{names[0]}"])
+    absent = {f"{kind}/{name}": np.zeros(size, dtype=np.int64) for name in LATER_FIELDS}
+    return {name: ({**absent, **arrays})[f"{kind}/{name}"] for name in names}
 
 
 def identical_runs(first: Run, second: Run) -> bool:

@@ -9,6 +9,9 @@ __all__ = ["cancel", "end_early"]
 
 from typing import Any
 
+import numpy as np
+
+from tileq_engine.compile import plain_kernels
 from tileq_engine.fairness import ACCOUNT, ACCOUNT_FIELDS
 from tileq_engine.records import FREE, PREFILL, STATUS
 from tileq_engine.simulator_state import State
@@ -86,6 +89,7 @@ def _leave_seat(state: State, request: int, place: int) -> None:
         left += b["target"] - b["cached"] - state.scalar("emit")
     for name in ("gen", "last", "max_gap", "over"):
         _set(state, "R", request, **{name: _get(state, "B", slot, name)})
+    freed = _given_back(state, slot, b["blocks"])
     _set(state, "B", slot, blocks=0, phase=FREE, dec=0, chunk=0)
     residents = state.scalar("nres")
     for k in range(place, residents - 1):
@@ -95,10 +99,20 @@ def _leave_seat(state: State, request: int, place: int) -> None:
     state.set_scalars(
         {
             "nres": residents - 1,
-            "free": state.scalar("free") + b["blocks"],
+            "free": state.scalar("free") + freed,
             "work": state.scalar("work") - left,
         }
     )
+
+
+def _given_back(state: State, slot: int, blocks: int) -> int:
+    """Return the blocks that come free when the resident of `slot` leaves; its references in the prefix tree end."""
+    if state.scalar("tree") == 0:
+        return blocks
+    S, B = (t.view(np.recarray) if state.compiled else t for t in (state.S, state.B))
+    kernels = plain_kernels()
+    kernels["evict_idle"](S, state.P)
+    return int(kernels["give_back"](S, state.P, B[slot]))
 
 
 def _leave_queue(state: State, request: int) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy
+from tileq_engine.prefix_region import ROW, SAVED
 from tileq_engine.requests import Requests
 from tileq_engine.simulator_extras import Causes, tenant_record
 from tileq_engine.simulator_result import Bottlenecks, GapRecord, GapSums, IterationSamples, RawRun, Trace
@@ -29,6 +30,13 @@ _COUNTERS = (
     ("peak_running", "peak_running"),
     ("peak_waiting", "peak_waiting"),
     ("peak_kv_blocks", "peak_blocks"),
+)
+_PREFIX_COUNTERS = (
+    ("prefix_lookups", "searches"),
+    ("prefix_lookup_tokens", "searched_tokens"),
+    ("prefix_hit_tokens", "hit_tokens"),
+    ("prefix_evicted_blocks", "evicted_nodes"),
+    ("prefix_merged_blocks", "merged_nodes"),
 )
 _COLUMNS = {
     "admit_ps": "admit",
@@ -137,6 +145,23 @@ def _write_back(state: State) -> None:
                 setattr(state.R[b.id], name, getattr(b, name))
 
 
+def _counters(state: State, config: EngineConfig) -> dict[str, int]:
+    """Return the run's totals; those of a prefix cache only where there is one."""
+    found = {name: state.scalar(field) for name, field in _COUNTERS}
+    if config.prefix_cache:
+        found |= {name: state.scalar(field) for name, field in _PREFIX_COUNTERS}
+        for name in ("prefix_evicted_blocks", "prefix_merged_blocks"):
+            found[name] *= state.scalar("node_blocks")
+    return found
+
+
+def _prefix_hits(state: State, count: int) -> np.ndarray:
+    """Return the tokens of each request that the prefix cache had."""
+    tree = state.scalar("tree")
+    rows = np.asarray(state.P[tree : tree + ROW * count], dtype=np.int64) if tree else np.zeros(ROW * count, np.int64)
+    return np.ascontiguousarray(rows.reshape(-1, ROW)[:, SAVED])
+
+
 def _integrals(state: State) -> dict[str, int]:
     shift = 24
     return {
@@ -175,11 +200,12 @@ def collect(
         end_ps=state.scalar("now"),
         arrival_ps=requests.arrival_ps,
         **given,
+        prefix_hit_tokens=_prefix_hits(state, count),
         gaps=_gaps(state, pairs, requests.group_names or ("class 0",)),
         samples=IterationSamples(state.scalar("stride"), *rows[:SAMPLE_FIELDS]),
         trace=Trace(*_columns(state.TR, state.scalar("ntrace"), TRACE_FIELDS)),
         integrals=_integrals(state),
-        counters={name: state.scalar(field) for name, field in _COUNTERS},
+        counters=_counters(state, config),
         tenants=tenant_record(state, rows[SAMPLE_FIELDS:], requests, config),
         bottlenecks=pairs.bottlenecks(),
     )

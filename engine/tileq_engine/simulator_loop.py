@@ -13,6 +13,7 @@ from typing import Any
 from tileq_engine.batch import admission_blocks, admit_request, push_waiting
 from tileq_engine.clock import duration_ps
 from tileq_engine.fairness import credit_tenants, leave_tenant, sample_tenants, welcome_tenant
+from tileq_engine.prefix_tree import evict_idle, give_back, keep_blocks, rounds_to_node
 from tileq_engine.pressure import bottleneck, note_bottleneck, relieve, set_budget, steer
 from tileq_engine.records import Records
 from tileq_engine.simulator_check import verify
@@ -122,6 +123,8 @@ def complete(
     released = 0
     kept = 0
     lead = deadline_lead(S)
+    if s.tree > 0:
+        evict_idle(S, P)  # before any block comes back
     group = 0
     same = 0  # gaps of one iteration, of `group`, not yet in GC: neighbours are often of one group
     for k in range(s.nres):
@@ -146,6 +149,9 @@ def complete(
                 set_deadline(S, b, lead)
         elif b.chunk > 0:
             b.cached += b.chunk
+            if s.tree > 0:
+                kept_blocks = keep_blocks(S, P, b)  # which a waiting request may find
+                left = 0 if kept_blocks > 0 else min(left, rounds_to_node(S, P, b))
             more = b.target - b.cached
             if more == 0:
                 b.phase = _DECODE
@@ -169,7 +175,7 @@ def complete(
             r.over = b.over
             r.finish = s.now
             r.status = 3
-            released += b.blocks
+            released += give_back(S, P, b) if s.tree > 0 else b.blocks
             b.blocks = 0
             b.phase = 0
             if s.account > 0:
@@ -219,7 +225,7 @@ def decide(
         relieve(R, B, S, H, O, P, order, victim)
     count_sequences(B, S, O)
     if s.check == 1:
-        verify(R, B, S, H, O)
+        verify(R, B, S, H, O, P)
     return s.npre + s.ndec
 
 

@@ -6,6 +6,7 @@ __all__ = ["add_gap", "add_work", "advance", "advance_many", "gap_bin", "sample"
 
 from typing import Any
 
+from tileq_engine.prefix_tree import idle_blocks
 from tileq_engine.records import Records
 
 _GAP_FIELDS = 6  # of one group in GS: count, sum high, sum low, least, largest, place of its newest pair
@@ -147,6 +148,10 @@ def sample(S: Records, SA: Any, start: int, duration: int, used: int) -> None:
     SA[at + 9] = s.work
     SA[at + 10] = s.prefill_tokens
     SA[at + 11] = s.decode_tokens
+    if s.tree > 0:
+        SA[at + 12] = s.searched_tokens
+        SA[at + 13] = s.hit_tokens
+        SA[at + 14] = idle_blocks(S, s.total_blocks - used)
 
 
 def trace_batch(B: Records, S: Records, O: Any, TR: Any, start: int, duration: int) -> None:  # noqa: E741

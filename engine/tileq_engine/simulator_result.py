@@ -54,7 +54,11 @@ class GapRecord:
 
 @dataclass(frozen=True, slots=True)
 class IterationSamples:
-    """Every `stride`-th iteration as it starts: its batch and the state of the system."""
+    """Every `stride`-th iteration as it starts: its batch and the state of the system.
+
+    `prefix_lookup_tokens` and `prefix_hit_tokens` are totals up to then; `prefix_idle_blocks` are cached blocks that
+    nobody refers to, which `kv_blocks_used` does not count.
+    """
 
     stride: int
     iteration: Samplewise
@@ -69,6 +73,9 @@ class IterationSamples:
     work_tokens: Samplewise
     served_prefill_tokens: Samplewise
     served_decode_tokens: Samplewise
+    prefix_lookup_tokens: Samplewise
+    prefix_hit_tokens: Samplewise
+    prefix_idle_blocks: Samplewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +103,8 @@ class Trace:
 class RawRun:
     """Per-request times and counts (-1 ps: never), distributions, samples, integrals and counters of one run.
 
-    `predicted_output_tokens` is what the policy was told; `requests` are as they were given.
+    `prefix_hit_tokens` are those of its tokens that a prefix cache had, summed over its lives (it has one more with
+    each preemption). `predicted_output_tokens` is what the policy was told; `requests` are as they were given.
     """
 
     requests: Requests
@@ -120,6 +128,7 @@ class RawRun:
     gaps_over_limit: Requestwise
     status: Requestwise
     reject_reason: Requestwise
+    prefix_hit_tokens: Requestwise
     gaps: GapRecord
     samples: IterationSamples
     trace: Trace

@@ -96,6 +96,8 @@ def _reference_policy(x: Instance) -> tuple[str, dict[str, Any]]:
         p = {**p, "mixes": mixes(x)}
     if x.policy in ("wait", "nested_wait"):
         p = {"restart": True, "starts": [0, *p.get("boundaries", ())], "thresholds": p["thresholds"]}
+    if x.policy == "sglang":
+        p["reserve"] = round(1000 * p["new_token_ratio"])
     if x.policy in WHOLE_PROMPTS and p.get("whole", True) and x.oversize == "reject":
         p["whole_budget"] = x.budget
     return x.policy, p
@@ -135,6 +137,7 @@ def reference_decisions(x: Instance, check: bool = True) -> Decisions:
         preempt=x.preemption != "none",
         swap_ps_per_token=x.swap_us_per_token * 10**6,
         queue_limit=x.queue_limit,
+        prefix_tokens=x.hash_tokens,
         longest=x.longest,
         reservation=x.reservation,
         tenants=tuple(charges(x)),
@@ -179,6 +182,7 @@ def _fate(r: Request) -> dict[str, int]:
         "preemptions": r.preemptions,
         "recomputed_tokens": r.recomputed,
         "swapped_tokens": r.swapped_tokens,
+        "prefix_hit_tokens": r.hit_tokens,
         "max_gap_ps": max(r.gaps, default=0),
     }
 
@@ -190,6 +194,7 @@ def requests_of(x: Instance) -> Any:
     """The engine's requests."""
     import numpy as np
 
+    from tileq_engine.prefix_blocks import BlockPaths
     from tileq_engine.requests import Requests
 
     def column(name: str, dtype: Any = np.int64) -> Any:
@@ -205,6 +210,7 @@ def requests_of(x: Instance) -> Any:
         tbt_limit_ps=column("tbt_limit"),
         paying=column("paying", bool),
         tenant=column("tenant"),
+        blocks=BlockPaths.from_lists([r["path"] for r in x.requests], x.hash_tokens) if x.hash_tokens else None,
     )
 
 
@@ -228,6 +234,7 @@ def config_of(x: Instance) -> Any:
         sample_limit=x.samples,
         gap_mode="exact",
         **_extras_of(x),
+        prefix_cache=x.hash_tokens > 0,
     )
 
 
@@ -301,7 +308,7 @@ def _iterations(trace: Any) -> tuple[tuple[int, int, tuple[tuple[int, int, bool]
 def _engine_fate(run: Any, i: int) -> dict[str, int]:
     names = (
         "prefill_end_ps", "first_token_ps", "finish_ps", "tokens_done", "preemptions", "recomputed_tokens",
-        "swapped_tokens", "max_gap_ps",
+        "swapped_tokens", "max_gap_ps", "prefix_hit_tokens",
     )  # fmt: skip
     return {"reject_reason": int(run.reject_reason[i]), **{n: int(getattr(run, n)[i]) for n in names}}
 

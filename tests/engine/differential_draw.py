@@ -8,7 +8,7 @@ budget, both token conventions, recompute, swap and no preemption, watermarks, q
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tileq_reference import BLOCK
@@ -24,7 +24,7 @@ TENANTS = 3
 WHOLE_PROMPTS = ("static", "orca", "vllm_v0")
 EVERY_POLICY = (
     "static", "orca", "vllm_v0", "vllm_v1", "sarathi", "sjf", "svf", "priority", "aging", "rad", "rad_general",
-    "slai", "wait", "nested_wait", "theta", "eb_plus", "psjf", "srpt", "vtc", "priority_aging", "edf",
+    "slai", "wait", "nested_wait", "theta", "eb_plus", "psjf", "srpt", "sglang", "vtc", "priority_aging", "edf",
 )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ class Instance:
 
     policy: str
     params: dict[str, Any]
-    requests: tuple[dict[str, int], ...]
+    requests: tuple[dict[str, Any], ...]
     time: IterationTime
     budget: int
     max_seqs: int
@@ -52,6 +52,7 @@ class Instance:
     control: tuple[float, int, int] | None = None  # limit in s, least and most tokens
     watch: bool = False
     samples: int = 16
+    hash_tokens: int = 0  # tokens of a block of the prefix cache; 0: there is none
 
 
 def draw_instance(pick: Pick, policy: str) -> Instance:
@@ -64,7 +65,7 @@ def draw_instance(pick: Pick, policy: str) -> Instance:
     blocks = (pick(*tight) if pick(0, 5) else 10_000) + watermark
     params = draw_params(pick, policy)
     max_seqs = max(pick(1, min(8, budget)), params.get("k", 1))
-    return Instance(
+    x = Instance(
         policy=policy,
         params=params,
         requests=requests,
@@ -81,6 +82,7 @@ def draw_instance(pick: Pick, policy: str) -> Instance:
         oversize="reject" if pick(0, 4) else "wait",
         **draw_extras(pick, policy, budget, max_seqs, blocks, params),
     )
+    return x if pick(0, 2) else with_prefixes(pick, x)
 
 
 def draw_extras(
@@ -108,7 +110,18 @@ def draw_extras(
     return extras
 
 
-def draw_requests(pick: Pick, budget: int, policy: str) -> list[dict[str, int]]:
+def with_prefixes(pick: Pick, x: Instance) -> Instance:
+    """The instance with a prefix cache: two names for a block, mostly, so that prefixes are shared and part."""
+    size = BLOCK * pick(1, 2)
+    requests = []
+    for r in x.requests:
+        covered = r["prompt"] + (r["output"] if pick(0, 1) else 0)
+        path = tuple(pick(0, 1) if pick(0, 5) else pick(2, 9) for _ in range(covered // size))
+        requests.append({**r, "path": path})
+    return replace(x, requests=tuple(requests), hash_tokens=size)
+
+
+def draw_requests(pick: Pick, budget: int, policy: str) -> list[dict[str, Any]]:
     longest = budget + 2 if policy in WHOLE_PROMPTS else 2 * budget + 3
     clock, out = 0, []
     for _ in range(pick(1, 9)):
@@ -188,6 +201,13 @@ def draw_simple_params(pick: Pick, policy: str) -> dict[str, Any]:
         return {"predictor": "given"}
     if policy == "priority":
         return {"preemptive": bool(pick(0, 1)), "base": BASES[pick(0, 1)]}
+    if policy == "sglang":
+        return {
+            "order": ("longest_prefix", "fcfs")[pick(0, 3) // 3],
+            "mixed_chunk": bool(pick(0, 1)),
+            "new_token_ratio": pick(0, 10) / 10,
+            "fcfs_beyond": (0, 2, 128)[pick(0, 2)],
+        }
     if policy == "rad":
         b_col, b_lcm, cycle = pick(1, 6), pick(1, 12), (None, 1, 2, 5)[pick(0, 3)]
         return {"b_col": b_col, "b_lcm": b_lcm, "cycle": cycle, "pad": bool(pick(0, 3))}

@@ -47,6 +47,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "vtc": [{}, {"base": "vllm_v1"}],
     "priority_aging": [{}, {"step_s": 1.0}, {"base": "sarathi"}],
     "edf": [{}, {"ttft_s": 2.0}, {"ttft_s": [2.0, 1.0]}],
+    "sglang": [{}, {"order": "fcfs"}, {"mixed_chunk": True}, {"new_token_ratio": 0.5}, {"fcfs_beyond": 16}],
 }  # fmt: skip
 
 

@@ -35,6 +35,7 @@ ORDERS: Mapping[str, str] = {
     "paying_spf": "order_paying_spf",
     "svf": "order_volume",
     "aging": "order_aging",
+    "longest_prefix": "order_longest_prefix",
 }
 # orders that a policy of their own prepares
 _PREPARED = {"vtc": "order_vtc", "aged": "order_aged", "deadline": "order_deadline"}

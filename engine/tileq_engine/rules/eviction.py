@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "evict_fewest_tokens",
     "evict_largest",
     "evict_last",
     "evict_last_in_order",
@@ -65,6 +66,23 @@ def evict_largest(R: Records, B: Records, S: Records, O: Any, P: Any, slot: int)
         size = r.prompt + r.predicted
         most = w.prompt + w.predicted
         if size > most or (size == most and B[O[k]].id > B[worst].id):
+            worst = O[k]
+    return worst
+
+
+def evict_fewest_tokens(R: Records, B: Records, S: Records, O: Any, P: Any, slot: int) -> Any:  # noqa: E741
+    """Take from the resident with the fewest output tokens; of equals the longest prompt, then the later (SGLang)."""
+    worst = slot
+    for k in range(S[0].nres):
+        b = B[O[k]]
+        w = B[worst]
+        if b.gen != w.gen:
+            if b.gen < w.gen:
+                worst = O[k]
+        elif R[b.id].prompt != R[w.id].prompt:
+            if R[b.id].prompt > R[w.id].prompt:
+                worst = O[k]
+        elif b.id > w.id:
             worst = O[k]
     return worst
 

@@ -11,6 +11,7 @@ __all__ = [
     "order_aging",
     "order_deadline",
     "order_fcfs",
+    "order_longest_prefix",
     "order_paying_spf",
     "order_priority",
     "order_sjf_output",
@@ -23,6 +24,7 @@ __all__ = [
 import math
 from typing import Any
 
+from tileq_engine.prefix_tree import matched_tokens
 from tileq_engine.records import Records
 
 
@@ -61,6 +63,13 @@ def order_volume(R: Records, S: Records, P: Any, i: int) -> Any:
     s = float(R[i].prompt)
     o = float(R[i].predicted)
     return s * o + (o * o + o) / 2.0
+
+
+def order_longest_prefix(R: Records, S: Records, P: Any, i: int) -> Any:
+    """Longest cached prefix first (SGLang); first come, first served while more than S[0].want requests wait."""
+    if S[0].nwait > S[0].want:
+        return float(i)
+    return -float(matched_tokens(R, S, P, i))
 
 
 def order_aging(R: Records, S: Records, P: Any, i: int) -> Any:

@@ -52,7 +52,7 @@ def take_prompts(
             return
         b = B[admit_request(R, B, S, O, P, remove_waiting(R, S, H, place))]
         if b.phase == _PREFILL:
-            take_chunk(b, s, b.target)
+            take_chunk(b, s, b.target - b.cached)
         most -= 1
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tileq_reference.prefix import Tree
+
 BLOCK = 16
 UNLIMITED = 1 << 40
 
@@ -29,6 +31,7 @@ class Request:
     predicted: int | None = None  # predicted output; None: the true one
     kind: int = 0  # class: the type of WAIT
     prefilled: bool = False  # arrives with its prompt in the cache
+    path: tuple[int, ...] = ()  # its full blocks, for a prefix cache
     # progress
     kv: int = 0  # tokens in the cache
     target: int = 0  # tokens to prefill in this incarnation: prompt, plus generated ones after a recompute
@@ -50,6 +53,8 @@ class Request:
     tenant: int = 0
     admitted: bool = False  # ever
     seen: int = 0  # most tokens cached in an earlier life
+    hit_tokens: int = 0  # found in the prefix cache, over all lives
+    held: int = 0  # blocks of its path that it refers to in the prefix cache
 
     @property
     def prefilling(self) -> bool:
@@ -98,6 +103,7 @@ class Config:
     preempt: bool = True  # False: nobody is ever preempted, a decode without a block waits
     swap_ps_per_token: int = 0
     queue_limit: int | None = None  # requests in system beyond which an arrival is turned away
+    prefix_tokens: int = 0  # tokens of a block of the prefix cache; 0: there is none
     longest: int | None = None  # prompt + output beyond which an arrival is turned away
     reservation: str = "policy"  # or optimistic, prompt, conservative: blocks taken at admission
     tenants: tuple[tuple[int, int, int, int], ...] = ()  # charge of a prompt token, of an output token, quota, start
@@ -154,7 +160,8 @@ class Simulator:
         self.requests = list(self.future)
         self.waiting: list[Request] = []
         self.running: list[Request] = []  # in order of admission
-        self.free = config.kv_blocks
+        self.free = config.kv_blocks  # idle blocks of the prefix cache included
+        self.tree = Tree(config.prefix_tokens, config.prefix_tokens // BLOCK)
         self.now = 0
         self.batch = Batch()
         self.batches: list[Batch] = []
@@ -250,7 +257,8 @@ class Simulator:
         self.ingest(self.now - 1)  # who came during the iteration meets those who leave at its end
         if self.accounts:
             credit(self, b)
-        for r, tokens, decode in b.items:
+        place = {id(r): k for k, r in enumerate(self.running)}
+        for r, tokens, decode in sorted(b.items, key=lambda item: place[id(item[0])]):  # in order of admission
             self.record(r, tokens, decode)
         self.batches.append(b)
         if self.observe:
@@ -258,6 +266,8 @@ class Simulator:
 
     def record(self, r: Request, tokens: int, decode: bool) -> None:
         r.kv += tokens
+        if not decode:
+            self.free += self.tree.keep(r)
         if not r.prefilling:
             r.touched = self.now
         if decode or (not r.prefilling and self.c.engine_convention):
@@ -273,6 +283,7 @@ class Simulator:
 
     def leave(self, r: Request) -> None:
         r.status, r.done_at = "done", self.now
+        self.free += self.tree.keep(r)
         self.running.remove(r)
         self.release(r)
         if self.accounts:
@@ -289,25 +300,41 @@ class Simulator:
         return -(-self.peak_tokens(r) // BLOCK)
 
     def missing(self, r: Request, kv: int) -> int:
-        """Blocks `r` still needs to hold `kv` tokens."""
-        return max(0, -(-kv // BLOCK) - r.blocks)
+        """Blocks `r` still needs to hold `kv` tokens; those of its cached prefix that others hold cost nothing."""
+        return max(0, -(-kv // BLOCK) - r.blocks - self.spared(r))
+
+    def spared(self, r: Request) -> int:
+        return 0 if r.status == "running" else self.tree.shared(self.tree.found(r))
+
+    def had(self, r: Request) -> int:
+        """Tokens of a waiting request that are cached."""
+        return len(self.tree.found(r)) * self.tree.tokens
+
+    def todo(self, r: Request) -> int:
+        """Tokens that a waiting request has to prefill."""
+        return r.target - self.had(r)
 
     def take(self, r: Request, kv: int) -> bool:
         """Give `r` the blocks for `kv` tokens if they are free."""
         need = self.missing(r, kv)
         if need > self.free:
             return False
+        r.blocks += need + self.spared(r)
+        if r.status == "waiting":
+            self.tree.claim(r)
         self.free -= need
-        r.blocks += need
+        self.tree.evict(self.free)
         return True
 
     def release(self, r: Request) -> None:
-        self.free += r.blocks
+        self.free += r.blocks - r.held * self.tree.blocks + self.tree.leave(r)
         r.blocks = r.reserved = 0
 
     def check(self) -> None:
         """Blocks used + free = total; every request holds exactly what its tokens need or more; counts make sense."""
-        held = sum(r.blocks for r in self.requests)
+        held = sum(r.blocks - r.held * self.tree.blocks for r in self.requests)
+        held += self.tree.shared(list(self.tree.refs))
+        self.tree.check(self.running, self.free)
         assert held + self.free == self.c.kv_blocks and self.free >= 0
         for r in self.requests:
             assert r.blocks * BLOCK >= r.kv or r.status in ("swapped", "done")
@@ -340,6 +367,7 @@ class Simulator:
             self.accounts[r.tenant].residents -= 1
             self.accounts[r.tenant].queued += 1
         r.seen = max(r.seen, r.kv)
+        self.free += self.tree.keep(r)
         self.batch.preempted.append(r.id)
         r.preemptions += 1
         place = 0

@@ -56,10 +56,10 @@ def enter(s: Simulator, who: list[Request], most: int) -> None:
     """The earliest `most` of `who` enter with their whole prompts, while slots and blocks last."""
     for r in sorted(who, key=lambda r: r.id)[:most]:
         by_chunk, conservative = modes(s, False, False)
-        holds = promised(s, r) if conservative else r.target
+        holds, chunk = promised(s, r) if conservative else r.target, s.todo(r)
         if not may_admit(s) or (not by_chunk and s.c.reservation != "policy" and not may_hold(s, r, holds)):
             return
         if not s.take(r, holds):
             return
         s.admit(r)
-        s.prefill(r, r.target)
+        s.prefill(r, chunk)

@@ -39,7 +39,8 @@ def smallest(s: Simulator, measure: Callable[[Request], int]) -> None:
         if r.status == "swapped":
             if not swap_in(s, r, decode=False):
                 break
-        elif by_chunk and s.missing(r, min(r.target, s.c.budget)) <= s.free:
+        elif by_chunk and s.missing(r, s.had(r) + min(s.todo(r), s.c.budget)) <= s.free:
+            s.take(r, s.had(r))
             s.admit(r)
         elif not by_chunk and may_hold(s, r, promised(s, r) if conservative else r.target):
             s.take(r, promised(s, r) if conservative else r.target)

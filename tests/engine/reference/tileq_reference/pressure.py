@@ -79,10 +79,11 @@ def note(s: Simulator, begin: int, end: int, iterations: int, took: int = 0) -> 
 
 def cause_of(s: Simulator, took: int) -> int:
     from tileq_reference.rules import heads
+    from tileq_reference.sglang import first as next_of_sglang
 
     b = s.batch
     prefills = b.tokens - b.decodes
-    first = next(heads(s, s.c.get("waiting order", "fcfs")), None)
+    first = next_of_sglang(s) if s.c.policy == "sglang" else next(heads(s, s.c.get("waiting order", "fcfs")), None)
     if b.swapped_tokens and 2 * s.c.swap_ps_per_token * b.swapped_tokens >= took:
         return TRANSFER
     if b.preempted:
@@ -101,11 +102,15 @@ def cause_of(s: Simulator, took: int) -> int:
 def may_enter(s: Simulator, r: Request, room: int) -> bool:
     """The memory gate alone, as the policy or the reservation has it."""
     from tileq_reference.rules import may_hold, modes, promised
+    from tileq_reference.sglang import estimate_fits
 
     by_chunk, conservative = modes(s, s.c.policy in BY_CHUNK, s.c.get("order") == "svf" or s.c.policy in RESERVING)
     sequence = s.c.reservation == "policy" and s.c.get("admission", "chunk") == "sequence"
     known = r.kv + 1 if r.status == "swapped" else r.target
-    holds = min(known, room) if by_chunk and not sequence and r.status != "swapped" else known
+    in_part = by_chunk and not sequence and r.status != "swapped"
+    holds = min(known, s.had(r) + room) if in_part else known
+    if s.c.policy == "sglang" and s.c.reservation == "policy":
+        return estimate_fits(s, r)
     if conservative:
         holds = promised(s, r)
     free_of_watermark = by_chunk or (s.c.policy in ("wait", "nested_wait") and s.c.reservation == "policy")

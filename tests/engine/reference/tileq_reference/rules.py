@@ -188,8 +188,8 @@ def admit_chunks(
                 break
             left -= 1
             continue
-        chunk = min(r.target, left)
-        holds = chunk if by_chunk else promised(s, r) if conservative else r.target
+        chunk = min(s.todo(r), left)
+        holds = s.had(r) + chunk if by_chunk else promised(s, r) if conservative else r.target
         if s.missing(r, r.target if sequence else holds) > s.free if by_chunk else not may_hold(s, r, holds):
             break
         s.take(r, holds)
@@ -208,14 +208,15 @@ def admit_whole(s: Simulator, order: Iterable[Request], left: int, conservative:
     for r in order:
         alone = r.generated > 0 and not s.batch.items
         holds = promised(s, r) if conservative else r.target
-        if not may_admit(s) or r.status == "swapped" or (r.target > left and not alone):
+        chunk = s.todo(r)
+        if not may_admit(s) or r.status == "swapped" or (chunk > left and not alone):
             break
         if s.missing(r, holds) > s.free if by_chunk else not may_hold(s, r, holds):
             break
         s.take(r, holds)
         s.admit(r)
-        s.prefill(r, r.target)
-        left -= r.target
+        s.prefill(r, chunk)
+        left -= chunk
     return left
 
 

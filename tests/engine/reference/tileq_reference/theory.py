@@ -51,14 +51,13 @@ def rad_intake(s: Simulator) -> bool:
     r = next(heads(s, "fcfs"), None)
     if r is None:
         return False
-    chunk = min(s.c.get("b_lcm", 128), r.target)
+    chunk = s.had(r) + min(s.c.get("b_lcm", 128), s.todo(r))
     holds = promised(s, r) if conservative else r.target
     if r.status == "swapped":
         if not swap_in(s, r, decode=False, conservative=True):
             return False
     elif s.missing(r, chunk) <= s.free if by_chunk else may_hold(s, r, holds):
-        if not by_chunk:
-            s.take(r, holds)
+        s.take(r, s.had(r) if by_chunk else holds)
         s.admit(r)
     else:
         return False
