@@ -124,7 +124,7 @@ MaxTokens = Annotated[int, option("Largest batch considered, tokens.", LIMITS, c
 Policy = Annotated[str, option("Name, or name:setting=value:...", ENGINE)]
 TokenBudget = Annotated[int | None, option("Tokens of an iteration; the plan's.", ENGINE, converter=whole)]
 KvTokens = Annotated[int | None, option("KV capacity; the GPU's.", ENGINE, converter=whole)]
-Preemption = Annotated[Literal["recompute", "swap", "none"], option("Without a free block.", ENGINE)]
+Preemption = Annotated[Literal["recompute", "swap", "none"], option("No block free.", ENGINE)]
 SwapGbPerS = Annotated[float, option("Host link of a GPU, GB/s, for swap.", ENGINE, converter=number)]
 Paying = Annotated[float | None, option("Share with TBT 0.1 s; others 0.5 s.", ENGINE, converter=number)]
 KeepPrefixes = Annotated[bool, option("Keep prompts' KV for later prefixes.", ENGINE, show_default=False)]
