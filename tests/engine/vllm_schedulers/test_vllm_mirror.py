@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,7 +35,7 @@ def free(mirror: Mirror) -> int:
 def test_a_stream_through_the_mirror_is_decided_as_by_the_scheduler_itself() -> None:
     asked = Requests.from_arrays(arrival_ps=[0] * 30, prompt_tokens=[7 * k + 1 for k in range(30)], output_tokens=9)
     config = EngineConfig(kv_tokens=16 * 40, token_budget=64, max_num_seqs=8)
-    rules = Scheduler(policy("slai"), config, requests=asked.with_(tbt_limit_ps=[STEP * 3] * 30))
+    rules = Scheduler(policy("slai"), config, requests=asked.with_(tbt_limit_ps=np.full(30, 3 * STEP)))
     mirror = Mirror(policy("slai"), config, capacity=64)
     for k in range(30):
         mirror.add(str(k), Asked(STEP * 3 / 1e12, False), prompt_tokens=7 * k + 1, output_tokens=9, arrival_ps=0)
