@@ -51,6 +51,8 @@ def seat_or_queue(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any, i:
 def join_pending(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any, order: Any) -> None:  # noqa: E741
     """Bring the requests that a router has given to this node to the policy; they stand at the end of `H`, backwards.
 
+    `H` has room for them and for the queue they join at once.
+
     Blocks that were set aside for a request whose KV has come from another node are free for it now.
     """
     s = S[0]

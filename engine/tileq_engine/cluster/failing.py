@@ -126,6 +126,9 @@ def break_flights(V: Any, K: Any, r: int) -> None:
             apart = i
         else:
             push_flight(C, FT, when, i)  # never beyond place k, which has been read
+    first = c.wait_first if c.wait_count > 0 else -1
+    c.wait_count = 0
+    apart = sorted_chain(C, X, FT, apart, count - c.flying)
     i = apart
     while i >= 0:
         d = X[i].target
@@ -137,9 +140,23 @@ def break_flights(V: Any, K: Any, r: int) -> None:
         X[i].target = -1
         i = X[i].follow
     part_queue(R, C, N, X, apart, r)
-    i = c.wait_first if c.wait_count > 0 else -1
-    c.wait_count = 0
-    part_queue(R, C, N, X, i, r)
+    part_queue(R, C, N, X, first, r)
+
+
+def sorted_chain(C: Records, X: Records, FT: Any, first: int, count: int) -> Any:
+    """Return the first of the chain of `count` requests with the oldest first; behind the flights there is room."""
+    at = 2 * C[0].flying
+    i = first
+    for k in range(count):
+        FT[at + k] = i
+        i = X[i].follow
+    sort_requests(FT[at : at + count], count)
+    last = -1
+    for k in range(count):
+        i = FT[at + count - 1 - k]
+        X[i].follow = last
+        last = i
+    return last
 
 
 def part_queue(R: Records, C: Records, N: Records, X: Records, first: int, r: int) -> None:

@@ -184,7 +184,7 @@ def land(V: Any, K: Any, now: int) -> Any:
     c = C[0]
     i = FT[1]
     d = X[i].target
-    if S[d].nsys + 1 > N[d].room:
+    if 2 * (S[d].nsys + 1) > N[d].room:
         c.at_node = d
         return _GROW
     pop_flight(C, FT)

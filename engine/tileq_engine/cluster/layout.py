@@ -165,7 +165,7 @@ def make_layout(
     n, m = len(requests), len(replicas)
     exact = [int(s.scalar("gap_mode")) == 0 for s in states]
     slots = [len(s.B) for s in states]
-    room = [max(_ROOM, 2 * k) if m > 1 else max(n, k) + 2 for k in slots]
+    room = [max(_ROOM, 2 * k + 2) if m > 1 else 2 * max(n, k) + 2 for k in slots]
     pairs = [3 * (_PAIRS + 2 * k) if e else 3 for k, e in zip(slots, exact, strict=True)]
     lengths_of = {
         "B": slots,

@@ -24,6 +24,7 @@ from tileq_engine.records import Records
 
 _DUE, _RESTING, _STOPPED = 0, 2, 3
 _FINISHED, _TIME, _STALLED, _FLUSH = 1, 2, 5, 6
+_HOLD = 2
 _UP, _DOWN = 0, 1
 _FAR = 1 << 62
 
@@ -43,14 +44,30 @@ def node_event(V: Any, K: Any, HK: Any, r: int, t: int) -> Any:
     refresh(S, C, N, Q, TL, TE, r)
     if c.fine == 1:
         if S[r].handed >= 0:
+            nobody = c.wait_count == 0  # else the first who waits still has no room, and goes first
             collect_handed(R, S, C, N, X, r, c.now)
             refresh(S, C, N, Q, TL, TE, r)
-            start_waiting(V, K, HK, c.now)
+            if nobody:
+                start_waiting(V, K, HK, c.now)
         if N[r].pool == 1:
             retry_waiting(V, K, r, c.now)
-        else:
+        elif c.full == _HOLD:
             c.ready = r
     return 0
+
+
+def release_held(C: Records, X: Records) -> None:
+    """Route those held while no node was up, behind those that are due."""
+    c = C[0]
+    if c.hold_count == 0:
+        return
+    if c.due_count == 0:
+        c.due_first = c.hold_first
+    else:
+        X[c.due_last].follow = c.hold_first
+    c.due_last = c.hold_last
+    c.due_count += c.hold_count
+    c.hold_count = 0
 
 
 def planned(V: Any, K: Any, HK: Any, t: int) -> Any:
@@ -73,8 +90,10 @@ def planned(V: Any, K: Any, HK: Any, t: int) -> Any:
             bring_up(V, K, r, t)
             if N[r].pool == 1:
                 start_waiting(V, K, HK, t)
-            else:
+            elif c.full == _HOLD:
                 c.ready = r
+            else:
+                release_held(C, K[3])
     else:
         for k in range(c.nodes):
             if c.lazy == 1:

@@ -134,7 +134,7 @@ def route_request(V: Any, K: Any, HK: Any, i: int, now: int) -> Any:
         return 0
     if c.lazy == 1 and touch(V, K, HK, r, now) > 0:
         return _AGAIN
-    if S[r].nsys + 1 > N[r].room:
+    if 2 * (S[r].nsys + 1) > N[r].room:  # while they join the queue, those who have and those who have not yet
         c.at_node = r
         return _GROW
     c.ncand = 0
