@@ -358,11 +358,8 @@ class ClusterReference:
         best = min(drawn, key=lambda k: self.load(k, rule.get("by", "queue")))
         if name == "prefix_affinity":
             home = self.homes.get(self.keys[r.id], -1)
-            if (
-                home >= 0
-                and self.nodes[home].up
-                and self.load(home, "queue") <= self.load(best, "queue") + rule["slack"]
-            ):
+            here, there = (self.nodes[k].in_system + self.nodes[k].coming for k in (home, best))
+            if home >= 0 and self.nodes[home].up and here <= there + rule["slack"]:
                 return home
             self.homes[self.keys[r.id]] = best
         return best
@@ -447,7 +444,7 @@ class ClusterReference:
         node = self.nodes[k]
         for place in (("out", k), ("in", k)):
             self.link.free[place] = 0
-        broken = [f for f in self.flights if f[3] == k or self.fate[f[1]].source == k]
+        broken = sorted((f for f in self.flights if f[3] == k or self.fate[f[1]].source == k), key=lambda f: f[1])
         self.flights = [f for f in self.flights if f not in broken]
         for _, _, r, target, (begin, _) in broken:
             self.log(r, target, begin, -1)
