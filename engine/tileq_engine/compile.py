@@ -29,6 +29,7 @@ import platform
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -254,7 +255,9 @@ def fresh_plain_kernels() -> Kernels:
 def _fixed(function: Any, signature: Any) -> Any:
     """Compile `function` for `signature` alone: called with hooks, numba would otherwise specialise it on each."""
     if signature.args not in function.overloads:
-        function.compile(signature)
+        with warnings.catch_warnings():  # numba calls functions as arguments experimental where they stand in tuples
+            warnings.filterwarnings("ignore", message="First-class function type feature is experimental")
+            function.compile(signature)
         function.disable_compile()
     return function
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from tileq_engine.batch import admission_blocks
 from tileq_engine.cluster.node import enter_node
+from tileq_engine.cluster.placing import tell
 from tileq_engine.cluster.routing import choose_node
 from tileq_engine.cluster.touch import refresh
 from tileq_engine.cluster.trees import pop_flight, push_flight
@@ -195,6 +196,7 @@ def land(V: Any, K: Any, now: int) -> Any:
     N[d].received += 1
     X[i].node = d
     X[i].target = -1
+    tell(R, C, N, K[8], d, i)
     enter_node(R, S[d : d + 1], H[OFF[m + d] : OFF[m + d + 1]], i, now)
     refresh(S, C, N, Q, TL, TE, d)
     return 0

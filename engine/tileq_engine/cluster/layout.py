@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Layout", "make_layout"]
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -105,17 +105,16 @@ class Layout:
         self.put(self.own[1], r, room=2 * (end - begin))
 
 
-def _prepared(node: Node, requests: Requests, mode: str) -> tuple[State, EngineConfig, np.ndarray]:
-    """Return the arrays of one node of a kind (without requests), its settings, and the lengths its policy is told."""
+def _prepared(node: Node, requests: Requests, mode: str) -> tuple[State, EngineConfig, Requests]:
+    """Return the arrays of one node of a kind, its settings, and the requests as its policy sees them."""
     rule = node.policy
     assert isinstance(rule, Policy)
     config = rule.settings(node.config)
     compiled = mode != "python"
     macro = mode == "compiled" and rule.macro and not rule.own_rules
-    told = requests.predicted_output_tokens
+    told = requests
     if rule.prepare is not None:
-        made = rule.prepare(rule, requests, node.time, config)
-        told = made.requests.predicted_output_tokens
+        told = rule.prepare(rule, requests, node.time, config).requests
     state = make_state(requests, rule, node.time, config, compiled=compiled, macro=macro, records=False)
     return state, config, told
 
@@ -177,9 +176,8 @@ def make_layout(
     offsets = np.array([np.concatenate([[0], np.cumsum(v)]) for v in lengths_of.values()], dtype=np.int64)
     parts = {name: _tiled(states, name, lengths_of[name]) for name in ("W", "P", "GS", "GP", "GH", "GC", "SA", "TR")}
     O = np.concatenate([np.arange(k, dtype=np.int64) for k in slots])  # noqa: E741
-    given = replace_predictions(requests, told)
     view = [
-        request_records(given, n, compiled),
+        request_records(told[0], n, compiled),
         _rows(states, "B", compiled, lambda s: _copied(s.B)),
         _rows(states, "S", compiled, lambda s: _copied(s.S)),
         np.zeros(int(offsets[1][-1]), dtype=np.int64),
@@ -192,13 +190,6 @@ def make_layout(
     _set_nodes(made, cluster, requests, stop_time_s, pairs)
     made.own = _own(made, cluster, requests, told, seed, sessions, prefixes, room, stop_time_s)
     return made
-
-
-def replace_predictions(requests: Requests, told: list[np.ndarray]) -> Requests:
-    """Return the requests with the lengths that the first node's policy is told."""
-    if told[0] is requests.predicted_output_tokens:
-        return requests
-    return replace(requests, predicted_output_tokens=told[0])
 
 
 def _set_nodes(made: Layout, cluster: Cluster, requests: Requests, stop_time_s: float | None, pairs: list[int]) -> None:
@@ -228,7 +219,7 @@ def _own(
     made: Layout,
     cluster: Cluster,
     requests: Requests,
-    told: list[np.ndarray],
+    told: list[Requests],
     seed: int,
     sessions: np.ndarray | None,
     prefixes: np.ndarray | None,
@@ -251,7 +242,7 @@ def _own(
     order = sorted(set(told_at.values()))
     sets = _rule_sets(made)
     for r, node in enumerate(made.nodes):
-        mark = order.index(told_at[id(told[r])]) * n if len(order) > 1 else -1
+        mark = 2 * order.index(told_at[id(told[r])]) * n if len(order) > 1 else -1
         limit = made.configs[r].queue_limit
         made.put(
             N,

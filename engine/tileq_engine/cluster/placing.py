@@ -7,7 +7,7 @@ and wait for a decode node (`handing`).
 
 from __future__ import annotations
 
-__all__ = ["has_place", "log_move", "put_due", "put_held", "rebalance_one", "relist", "route_request"]
+__all__ = ["has_place", "log_move", "put_due", "put_held", "rebalance_one", "relist", "route_request", "tell"]
 
 from typing import Any
 
@@ -153,10 +153,18 @@ def route_request(V: Any, K: Any, HK: Any, i: int, now: int) -> Any:
     x.routed += 1
     m = c.nodes + 1
     part = H[OFF[m + r] : OFF[m + r + 1]]
-    R[i].predicted = K[8][c.told + n.told + i] if n.told >= 0 else R[i].predicted
+    tell(R, C, N, K[8], r, i)
     enter_node(R, S[r : r + 1], part, i, now)
     refresh(S, C, N, Q, TL, TE, r)
     return 0
+
+
+def tell(R: Records, C: Records, N: Records, Z: Any, r: int, i: int) -> None:
+    """Tell node `r` of request `i` what its own policy has made of it: a predicted length, a TBT limit."""
+    at = N[r].told
+    if at >= 0:
+        R[i].predicted = Z[C[0].told + at + i]
+        R[i].limit = Z[C[0].told + at + C[0].n + i]
 
 
 def last_waiting(R: Records, S: Records, H: Any) -> Any:
@@ -205,11 +213,12 @@ def rebalance_one(V: Any, K: Any, now: int) -> Any:
                 longest = r
     if longest < 0 or longest == shortest:
         return False
-    if S[longest].nsys / N[longest].weight - S[shortest].nsys / N[shortest].weight < c.gap:
-        return False
+    load = S[longest].nsys / N[longest].weight
+    if load - S[shortest].nsys / N[shortest].weight < c.gap or (S[shortest].nsys + 1) / N[shortest].weight >= load:
+        return False  # it would only change places
     part = H[OFF[m + longest] : OFF[m + longest + 1]]
     place = last_waiting(R, S[longest : longest + 1], part)
-    if place < 0:
+    if place < 0 or not has_place(R, S, N, shortest, part[place]):
         return False
     i = leave_queue(R, S[longest : longest + 1], part, place, now)
     refresh(S, C, N, Q, TL, TE, longest)

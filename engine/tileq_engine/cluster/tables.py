@@ -50,20 +50,20 @@ def tenant_nodes(cluster: Cluster, requests: Requests) -> list[list[int]]:
 
 
 def routing_table(
-    cluster: Cluster, requests: Requests, told: list[np.ndarray], prefixes: np.ndarray | None
+    cluster: Cluster, requests: Requests, told: list[Requests], prefixes: np.ndarray | None
 ) -> tuple[Int[np.ndarray, "integer"], dict[str, int]]:
     """Return Z and where its parts begin.
 
     Room for candidates (drawn, and sorted), the ring's nodes, each prefix's last node, where each tenant's nodes begin,
-    the lengths that policies are told where they are told different ones, then the tenants' nodes.
+    the lengths and TBT limits that policies see where they see different ones, then the tenants' nodes.
     """
     choices = max(int(r.params.get("choices", 2)) for r in (cluster.router, cluster.decode_router))
     ring = [r for _, r in ring_points(cluster)]
     homes = int(np.unique(prefixes).size) if prefixes is not None and cluster.router.kind == "prefix" else 0
     groups = tenant_nodes(cluster, requests)
     starts = np.concatenate([[0], np.cumsum([len(g) for g in groups])]).astype(np.int64)
-    kinds = list({id(array): array for array in told}.values())
-    lengths = kinds if len(kinds) > 1 else []
+    kinds = list({id(seen): seen for seen in told}.values())
+    lengths = [c for seen in kinds for c in (seen.predicted_output_tokens, seen.tbt_limit_ps)] if len(kinds) > 1 else []
     parts = {
         "cand": np.zeros(2 * choices + 4, dtype=np.int64),
         "ring": np.array(ring, dtype=np.int64),

@@ -58,7 +58,9 @@ def difference(one: RawRun, other: RawRun) -> list[str]:
 
 def behind(requests: Requests, node: Node, router: str, mode: Any, **settings: Any) -> ClusterRun:
     given = np.arange(len(requests)) % 5
-    return simulate_cluster(requests, Cluster([node], router=router), mode=mode, sessions=given, prefixes=given, **settings)
+    return simulate_cluster(
+        requests, Cluster([node], router=router), mode=mode, sessions=given, prefixes=given, **settings
+    )
 
 
 @pytest.mark.parametrize("mode", ["compiled", "stepped"])

@@ -56,8 +56,7 @@ class Node(Simulator):
 
     @property
     def work(self) -> int:
-        total = sum(self.todo(r) for r in [*self.entered, *self.waiting, *self.running])
-        return total
+        return sum(self.todo(r) for r in [*self.entered, *self.waiting, *self.running])
 
     def todo(self, r: Request) -> int:
         emit = 1 if self.c.engine_convention else 0
@@ -172,6 +171,7 @@ class Link:
     def send(self, source: int, target: int, tokens: int, now: int) -> tuple[int, int]:
         """(begin, end)."""
         begin = end = now
+        here = now
         for place, per_token in (
             (("out", source), self.port_ps),
             ("fabric", self.fabric_ps),
@@ -347,7 +347,7 @@ class ClusterReference:
                     return k
             return ups[-1]
         if name == "tenant":
-            group = [k for k in rule["groups"][self.keys[r.id]]]
+            group = list(rule["groups"][self.keys[r.id]])
             drawn = self.rng.sample(list(range(len(group))), rule["choices"])
             found = []
             for place in drawn:
@@ -398,7 +398,9 @@ class ClusterReference:
         fresh = [r for r in [*node.waiting, *node.entered] if not r.returning and r.kv == 0]
         if longest == shortest or size(longest) - size(shortest) < self.gap or not fresh:
             return False
-        r = max(fresh, key=lambda r: r.id)
+        other, r = self.nodes[shortest], max(fresh, key=lambda r: r.id)
+        if (other.in_system + 1) / other.weight >= size(longest) or not self.place(shortest, r):
+            return False
         (node.waiting if r in node.waiting else node.entered).remove(r)
         self.moves.append((r.id, self.now, 2))
         self.route(r, self.now, shortest)
