@@ -137,6 +137,7 @@ def break_flights(V: Any, K: Any, r: int) -> None:
         need = admission_blocks(R, S[d : d + 1], i)
         S[d].promised -= need
         S[d].free += need
+        refresh(S, C, N, K[2], K[4], K[5], d)
         X[i].target = -1
         i = X[i].follow
     part_queue(R, C, N, X, apart, r)
