@@ -301,8 +301,8 @@ class ClusterReference:
                 if j != k and n.up and self.pool(n) == self.pool(node)
             ]
             node.passes = max(node.passes, int(min(others, default=0.0) * node.weight))
-            self.start_waiting()
             if node.role == "decode":
+                self.start_waiting()
                 return
             if self.on_full != "hold":
                 self.due, self.held = [*self.due, *((r, -1) for r in self.held)], []
