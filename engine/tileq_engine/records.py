@@ -23,6 +23,7 @@ __all__ = [
     "record_dtype",
 ]
 
+import functools
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -63,6 +64,7 @@ REQUEST_FIELDS: tuple[tuple[str, str], ...] = (
     ("preempted", "i4"),
     ("over", "i4"),  # gaps above the limit
     ("victim", "i4"),  # whoever was preempted before it in this decision, -1 for nobody
+    ("held", "i4"),  # blocks that a prefill node holds for it until its KV has been carried away; not 0 until admitted
     ("admit", "i8"),
     ("prefill_end", "i8"),
     ("first", "i8"),
@@ -143,6 +145,9 @@ _INTEGERS = (
         "cycle",
     ),
     *("intake", "pad_on", "refill", "want", "levels", "level", "tenants", "quota", "kinds"),
+    # a node of a cluster: given to it and not at the policy yet, where it stands, its batch's time, how far it may
+    # jump, when arrivals end, a node that hands over its prefills, blocks held and promised, slow after a start
+    *("pending", "state", "took", "horizon", "closing", "hand", "handed", "held", "promised", "slow_until", "slow"),
 )
 
 SCALAR_FLOATS = ("c", "w", "a", "b", "beta", "e", "k", "s", "ewma", "ewma_weight")
@@ -176,8 +181,14 @@ _PLAIN = {
 }
 
 
+@functools.cache
+def _plain_kind(fields: tuple[tuple[str, str], ...]) -> type:
+    return _PLAIN.get(fields) or _plain_class("Record", fields)
+
+
 def make_records(fields: tuple[tuple[str, str], ...], count: int, compiled: bool) -> Records:
     """Return `count` zeroed records: a structured array when compiled, a list of plain objects when not."""
     if compiled:
         return np.zeros(count, dtype=record_dtype(fields))
-    return [_PLAIN[fields]() for _ in range(count)]
+    kind = _plain_kind(fields)
+    return [kind() for _ in range(count)]
