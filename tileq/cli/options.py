@@ -103,7 +103,9 @@ def option(help_: str, group: Group, **settings: Any) -> Parameter:
 Gpu = Annotated[str, option("Name or file.", MACHINE)]
 Model = Annotated[str, option("Name or config.json.", MACHINE)]
 Tp = Annotated[int, option("GPUs per copy of the model.", MACHINE, converter=whole)]
-Nodes = Annotated[int, option("Equal replicas behind one balancer.", MACHINE, converter=whole)]
+Nodes = Annotated[
+    int, option("Equal replicas behind one balancer.", MACHINE, converter=whole, name=["--nodes", "--replicas"])
+]
 Dtype = Annotated[str, option("Weights: fp16, fp8, int8, w8a16, ...", MACHINE)]
 KvDtype = Annotated[str | None, option("KV cache, if not 16 bits: fp8, int8.", MACHINE)]
 TimesOf = Annotated[Literal["corrected", "datasheet"], option("Roofline.", MACHINE)]
