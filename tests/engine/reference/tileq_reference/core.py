@@ -213,8 +213,7 @@ class Simulator:
             r = self.future.pop(0)
             r.target = r.prompt
             r.reason = self.turned_away(r)
-            if not r.reason:
-                self.fresh.append(r)
+            self.fresh += [] if r.reason else [r]
             if r.reason:
                 r.status = "rejected"
             elif r.prefilled:
