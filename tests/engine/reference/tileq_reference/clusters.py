@@ -56,9 +56,9 @@ class Node(Simulator):
 
     @property
     def work(self) -> int:
-        return sum(self.todo(r) for r in [*self.entered, *self.waiting, *self.running])
+        return sum(self.tokens_to_do(r) for r in [*self.entered, *self.waiting, *self.running])
 
-    def todo(self, r: Request) -> int:
+    def tokens_to_do(self, r: Request) -> int:
         emit = 1 if self.c.engine_convention else 0
         fresh = r.status != "running" and r.kv == 0
         prefill = r.prompt + r.generated if fresh else max(r.target - r.kv, 0)
@@ -99,8 +99,10 @@ class Node(Simulator):
         self.due = False
         for r in self.entered:
             self.free += self.promised.pop(r.id, 0)
-            if r.kv > 0 and len(self.running) < self.c.max_seqs and self.take(r, r.kv + 1):
-                r.status, r.touched = "running", self.now
+            carried = r.kv > 0 and len(self.running) < self.c.max_seqs
+            r.status = "running" if carried else r.status  # it looks nothing up: its KV came with it
+            if carried and self.take(r, r.kv + 1):
+                r.touched = self.now
                 self.running.append(r)
             else:
                 assert r.kv == 0, "a seat that was promised is taken: not in the referee"
@@ -110,7 +112,7 @@ class Node(Simulator):
         while True:
             self.batch = Batch(start=self.now)
             if self.in_system:
-                self.policy(self)
+                super().decide()
             if self.batch.items or not self.batch.preempted or self.empties > self.in_system:
                 break
             self.empties += 1
