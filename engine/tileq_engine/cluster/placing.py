@@ -15,6 +15,7 @@ from tileq_engine.batch import remove_waiting
 from tileq_engine.cluster.node import enter_node, tokens_to_do
 from tileq_engine.cluster.routing import choose_node
 from tileq_engine.cluster.touch import refresh, touch
+from tileq_engine.fairness import depart_tenant
 from tileq_engine.records import Records
 from tileq_engine.simulator_record import advance
 

@@ -52,7 +52,7 @@ def test_one_request_by_hand() -> None:
 
 
 def test_the_shared_link_is_a_fifo_server() -> None:
-    """With Poisson hand-overs of one size it is M/D/1: mean wait rho/(2 (1 - rho)) of a transfer (Pollaczek-Khinchine)."""
+    """With Poisson hand-overs of one size it is M/D/1: mean wait rho/(2 (1 - rho)) of a transfer."""
     rho, transfer_s = 0.7, 0.01
     instant = IterationTime(token_s=1e-12)
     link = KvLink(bytes_per_token=1.0, shared_bytes_per_s=100 / transfer_s)
@@ -82,7 +82,7 @@ def test_a_full_decode_pool_holds_the_prefill_side() -> None:
     assert run.counters["peak_waiting_for_decode"] == 10  # 40 blocks, 4 a request
     assert run.nodes[0].counters["peak_kv_blocks"] == 40
     assert run.nodes[1].counters["peak_running"] == 1
-    seconds, waiting = run.waiting_for_decode()
+    _, waiting = run.waiting_for_decode()
     assert waiting.max() == 10 + 1  # one more whose KV is on its way
     assert run.counters["prefill_tokens"] == 40 * 60
 
