@@ -68,17 +68,27 @@ class Backpressure:
 class TbtControl:
     """The controller of the token budget.
 
-    The budget of the next iteration is that with which it would take `margin` of the limit, by a line through the
-    (tokens, time) of the last ones, each weighing `forget` times the one after it. It needs no model of the machine.
+    The budget is moved so that a full iteration takes what is aimed at, by a line through the (tokens, time) of the
+    last iterations, each weighing `forget` times the one after it; no model of the machine is needed. The aim starts at
+    .9 of the limit T. An iteration over the limit multiplies it by 1 - g (1 - x), one within by 1 + g x, up to T, with
+    g the `gain` and x what may `exceed`. So if a is the least that the aim comes to, of N iterations with decodes at
+    most
+
+        V = (ln(.9 T/a) + N ln(1 + g x)) / (ln(1 + g x) - ln(1 - g (1 - x)))
+
+    are over the limit: a share of about x, and ln(.9 T/a)/g more in all. Where decodes alone take longer than the limit
+    no budget helps, and a falls without end.
 
     Parameters
     ----------
     tbt_s
         Limit of the gaps between a request's tokens, seconds.
     least_tokens, most_tokens
-        Bounds of the budget; None: one token a possible resident, and the budget of the settings times 16.
-    margin
-        Share of the limit that is aimed at, in (0, 1].
+        Bounds of the budget; None: the settings' budget is the most, and a token a possible resident the least.
+    exceed
+        Share of the iterations that may take longer than the limit, in (0, 1).
+    gain
+        How far the aim falls with an iteration over the limit, in (0, 1).
     forget
         In (0, 1).
     """
@@ -86,7 +96,8 @@ class TbtControl:
     tbt_s: float
     least_tokens: int | None = None
     most_tokens: int | None = None
-    margin: float = 0.95
+    exceed: float = 0.01
+    gain: float = 0.05
     forget: float = 0.95
 
     def __post_init__(self) -> None:
@@ -100,7 +111,7 @@ class TbtControl:
                 f"control's least_tokens is {self.least_tokens}, above its most_tokens, {self.most_tokens}; expected "
                 "at most that many"
             )
-        if not 0 < finite("control's margin", self.margin) <= 1:
-            raise InputError(f"control's margin is {self.margin!r}; expected a share above 0 and at most 1")
-        if not 0 < finite("control's forget", self.forget) < 1:
-            raise InputError(f"control's forget is {self.forget!r}; expected a number between 0 and 1")
+        for name in ("exceed", "gain", "forget"):
+            value = getattr(self, name)
+            if not 0 < finite(f"control's {name}", value) < 1:
+                raise InputError(f"control's {name} is {value!r}; expected a number between 0 and 1")

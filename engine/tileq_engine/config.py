@@ -160,8 +160,10 @@ class EngineConfig:
 
     @property
     def pins_steps(self) -> bool:
-        """Whether every iteration must be stepped: the pressure on the cache may change within a macro-step."""
+        """Whether every iteration must be stepped: the pressure on the cache, or the budget, may change at each."""
         asked = self.backpressure
+        if self.control is not None:
+            return True
         return asked is not None and asked.action != "hold" and (asked.action == "shrink" or asked.kv_share is not None)
 
     def with_(self, **changes: Any) -> EngineConfig:

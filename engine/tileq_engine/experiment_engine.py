@@ -129,6 +129,8 @@ class EngineSimulation:
         if self.arrivals == "slai":
             moments = slai_arrivals_s(streams.rng("arrivals"), self.requests, scenario.rate_per_s)
             asked = asked.with_(arrival_ps=(moments * PS_PER_S).round().astype("int64"))
+        if self.config is not None and self.config.tenants is not None:
+            asked = self.config.tenants.with_priorities(asked)
         return asked if self.tiers is None else asked.with_tiers(seed=streams.integer("tiers"), **self.tiers)
 
     @staticmethod

@@ -17,6 +17,7 @@ __all__ = [
     "TENANT_SAMPLE",
     "at_quota",
     "credit_tenants",
+    "depart_tenant",
     "leave_tenant",
     "sample_tenants",
     "seat_tenant",
@@ -43,14 +44,14 @@ ACCOUNT_FIELDS = (
     "delivered",  # output tokens
 )
 ACCOUNT = len(ACCOUNT_FIELDS)
-TENANT_SAMPLE = 4  # columns a tenant adds to a sample: prefilled, delivered, present, counter
+TENANT_SAMPLE = 5  # columns a tenant adds to a sample: prefilled, delivered, present, waiting, counter
 FIRST_BACKGROUND = 1 << 60  # counters of tenants of weight 0 begin here: after everybody else's
 
 _ACCOUNT_ROW = 12
 _RESIDENTS, _QUOTA, _COUNTER, _PROMPT_CHARGE, _OUTPUT_CHARGE, _QUEUED = 0, 1, 2, 3, 4, 5
 _PRESENT, _SINCE, _STARVED, _STARVED_FROM, _PREFILLED, _DELIVERED = 6, 7, 8, 9, 10, 11
 _BACKGROUND = 1 << 60
-_PLAIN_SAMPLE, _TENANT_COLUMNS = 15, 4
+_TENANT_COLUMNS = 5
 
 
 def at_quota(R: Records, S: Records, P: Any, i: int) -> Any:
@@ -115,6 +116,13 @@ def unseat_tenant(R: Records, S: Records, P: Any, i: int, cached: int) -> None:
         r.seen = cached
 
 
+def depart_tenant(R: Records, S: Records, P: Any, i: int) -> None:
+    """Count waiting request `i` out of the system: its node has failed, or it is moved to another."""
+    at = S[0].tenants + _ACCOUNT_ROW * R[i].tenant
+    P[at + _QUEUED] -= 1
+    P[at + _PRESENT] -= 1
+
+
 def leave_tenant(R: Records, S: Records, P: Any, i: int) -> None:
     """Count resident `i` out of the system."""
     at = S[0].tenants + _ACCOUNT_ROW * R[i].tenant
@@ -174,11 +182,12 @@ def sample_tenants(S: Records, P: Any, SA: Any) -> None:
     at = (s.nsamples - 1) * s.row
     if s.nsamples == 0 or SA[at] != s.iters:
         return
-    at += _PLAIN_SAMPLE
+    at += s.row - _TENANT_COLUMNS * s.ntenants  # behind the columns of every sample
     for t in range(s.ntenants):
         account = s.tenants + _ACCOUNT_ROW * t
         SA[at] = P[account + _PREFILLED]
         SA[at + 1] = P[account + _DELIVERED]
         SA[at + 2] = P[account + _PRESENT]
-        SA[at + 3] = P[account + _COUNTER]
+        SA[at + 3] = P[account + _QUEUED]
+        SA[at + 4] = P[account + _COUNTER]
         at += _TENANT_COLUMNS

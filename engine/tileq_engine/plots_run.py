@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["plot_batches", "plot_gantt", "plot_hits", "plot_kv", "plot_queues"]
+__all__ = ["plot_batches", "plot_gantt", "plot_hits", "plot_kv", "plot_queues", "run_title"]
 
 from typing import Any
 
@@ -39,7 +39,8 @@ def _binned(run: Run, *names: str) -> tuple[Float[np.ndarray, "edge"], dict[str,
     return edges, means
 
 
-def _title(run: Run, what: str) -> str:
+def run_title(run: Run, what: str) -> str:
+    """Return what is drawn, with the policy and its rate."""
     rate = "" if run.info.rate_per_s is None else f", {run.info.rate_per_s:.4g} requests/s"
     return f"{what}: {run.info.policy}{rate}"
 
@@ -55,7 +56,7 @@ def plot_batches(run: Run) -> Any:
         axes.stairs(both, edges, baseline=decode, fill=True, color=GREYS["prefill"], label="prefill tokens")
         if run.info.token_budget:
             axes.axhline(run.info.token_budget, color="black", linewidth=0.9, linestyle="--", label="token budget")
-        axes.set(xlabel="time [s]", ylabel="tokens of an iteration", title=_title(run, "Batch composition"))
+        axes.set(xlabel="time [s]", ylabel="tokens of an iteration", title=run_title(run, "Batch composition"))
         axes.set_xlim(edges[0], edges[-1])
         axes.set_ylim(bottom=0)
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
@@ -71,7 +72,9 @@ def plot_kv(run: Run) -> Any:
         axes.stairs(means["kv_blocks_used"], edges, fill=True, color=GREYS["decode"], alpha=0.85, label="in use")
         if run.info.kv_blocks_total:
             axes.axhline(run.info.kv_blocks_total, color="black", linewidth=0.9, linestyle="--", label="capacity")
-        axes.set(xlabel="time [s]", ylabel=f"KV blocks of {run.info.block_tokens} tokens", title=_title(run, "KV use"))
+        axes.set(
+            xlabel="time [s]", ylabel=f"KV blocks of {run.info.block_tokens} tokens", title=run_title(run, "KV use")
+        )
         axes.set_xlim(edges[0], edges[-1])
         axes.set_ylim(bottom=0)
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
@@ -97,7 +100,7 @@ def plot_hits(run: Run) -> Any:
         above.stairs(100 * share, slices, fill=True, color=GREYS["prefill"], label="admitted in this slice of time")
         so_far = np.divide(hit, asked, out=np.zeros_like(hit), where=asked > 0)
         above.plot(edges, 100 * so_far, color="black", linewidth=0.9, label="so far")
-        above.set(ylabel="tokens found [%]", title=_title(run, "Prefix cache"), ylim=(0, 100))
+        above.set(ylabel="tokens found [%]", title=run_title(run, "Prefix cache"), ylim=(0, 100))
         used, idle = means["kv_blocks_used"], means["prefix_idle_blocks"]
         below.stairs(used, edges, fill=True, color=GREYS["decode"], label="of residents")
         below.stairs(used + idle, edges, baseline=used, fill=True, color=GREYS["waiting"], label="cached, idle")
@@ -133,7 +136,7 @@ def plot_queues(run: Run) -> Any:
         last = int(run.requests["arrival_ps"][-1])
         if last < end:
             axes.axvline(last / PS_PER_S, color="grey", linewidth=0.9, linestyle=":", label="last arrival")
-        axes.set(xlabel="time [s]", ylabel="requests", title=_title(run, "Queues"))
+        axes.set(xlabel="time [s]", ylabel="requests", title=run_title(run, "Queues"))
         axes.set_xlim(0, end / PS_PER_S)
         axes.set_ylim(bottom=0)
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4)
@@ -175,7 +178,7 @@ def plot_gantt(run: Run, *, first: int = 0, count: int = 40, trace: Any = None, 
         figure = new_figure(7.2, 1.4 + 0.16 * len(chosen))
         axes = figure.subplots()
         _gantt(axes, run, chosen, trace)
-        axes.set_title(_title(run, "Requests"))
+        axes.set_title(run_title(run, "Requests"))
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=5)
         return figure
 

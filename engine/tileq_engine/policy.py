@@ -82,6 +82,11 @@ class Policy:
         if config.preemption == "none":
             rules["eviction"] = "evict_none"
         if config.reservation != "policy":
+            if "admission" in self.own_rules:
+                raise InputError(
+                    f"policy {self.name} has an admission rule of its own, and reservation is {config.reservation!r}; "
+                    "expected 'policy' with it"
+                )
             rules["admission"] = "admit_chunk" if config.reservation == "optimistic" else "admit_watermark"
         return rules
 

@@ -11,7 +11,6 @@ __all__ = [
     "CAUSES",
     "CAUSE_FIELDS",
     "bottleneck",
-    "may_repeat",
     "note_bottleneck",
     "pressed",
     "relieve",
@@ -55,7 +54,7 @@ def bottleneck(
         s.cause = _TURNED_BACK
         spent = s.npre + s.ndec >= s.budget
         place = head(R, S, H, P, order)
-        if s.swap_tokens > 0 and 2 * s.swap_ps * s.swap_tokens >= duration:
+        if s.swap_ps * s.swap_tokens > 0 and 2 * s.swap_ps * s.swap_tokens >= duration:
             s.cause = _TRANSFER
         elif s.npreempt > 0:
             s.cause = _BLOCKS
@@ -95,14 +94,6 @@ def note_bottleneck(S: Records, P: Any, cause: int, begin: int, end: int, iterat
         P[at + 4] = s.nwait
 
 
-def may_repeat(S: Records) -> Any:
-    """Return whether a macro-step may follow: not if the controller's next budget could make another batch."""
-    s = S[0]
-    if s.repeat == 0:
-        return False
-    return s.control == 0 or (s.npre == 0 and s.nwait == 0 and s.must == s.ndec)
-
-
 def pressed(S: Records) -> Any:
     """Return whether the queue or the KV cache is as full as backpressure begins at."""
     s = S[0]
@@ -118,10 +109,12 @@ def set_budget(S: Records) -> None:
 
 
 def steer(S: Records, duration: int) -> None:
-    """Set the budget with which the next iteration takes `aim` picoseconds, as far as the last ones tell.
+    """Set the budget with which a full iteration takes `aim` picoseconds, and move the aim.
 
-    A line through the last batches' (tokens, time), the older the lighter, gives the time of a token; the budget goes
-    from the last batch's tokens by (aim - time)/slope, to between half and 5/4 of them (and a few).
+    A line through the last batches' (tokens, time), the older the lighter, gives the time of a token. After an
+    iteration that was full, or over the limit, the budget goes from its tokens by (aim - time)/slope, to no less than
+    half of them and no more than 5/4 of the last budget. The aim falls by gain (1 - exceed) with each iteration over
+    the limit and rises by gain * exceed with each within it, so that `exceed` of them are over it in the long run.
     """
     s = S[0]
     n = float(s.npre + s.ndec)
@@ -134,13 +127,21 @@ def steer(S: Records, duration: int) -> None:
     spread = s.fit_w * s.fit_nn - s.fit_n * s.fit_n
     if spread > 0.001 * s.fit_n * s.fit_n:  # else the batches are too much alike to tell
         s.slope = (s.fit_w * s.fit_nt - s.fit_n * s.fit_t) / spread
+    if s.ndec == 0:
+        return  # nobody's gap
+    over = 0.0
+    if t > s.limit:
+        over = 1.0
+    s.aim = min(s.aim * (1.0 + s.gain * (s.exceed - over)), s.limit)
+    if over == 0.0 and n < float(s.budget):
+        return  # the budget did not bind
     slope = s.slope
     if slope <= 0.0 or slope * n > t:
-        slope = t / n  # in proportion: the smallest steps down, since an iteration has a fixed part too
+        slope = t / n  # in proportion: the smallest step down, since an iteration has a fixed part too
     want = n
     if slope > 0.0:
         want = n + (s.aim - t) / slope
-    want = max(min(want, 1.25 * n + 16.0), 0.5 * n)
+    want = max(min(want, 1.25 * float(s.full)), 0.5 * n)
     s.full = int(max(min(want, float(s.most)), float(s.least)))
     s.budget = s.full
 

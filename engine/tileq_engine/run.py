@@ -39,6 +39,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from tileq_engine.gaps import GapDistribution, GapPairs, merge_gaps
+from tileq_engine.observed import Bottlenecks, TenantRecord
 from tileq_theory.errors import InputError, positive
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ REJECT_REASONS = (
     "longer than the token budget of a policy that takes whole prompts",
     "system full",
     "cancelled",
+    "backpressure",
+    "rerouted",
 )
 NEVER_FITS = 3
 SYSTEM_FULL = REJECT_REASONS[4]
@@ -232,6 +235,10 @@ class Run:
         Whole numbers over the run: iterations, busy_ps, prefill_tokens, decode_tokens, preemptions, swapped_bytes, ...
     info
         The other facts.
+    tenants
+        What every tenant got, one row a sample; None where no accounts were kept.
+    bottlenecks
+        When requests waited and why; None where nobody watched.
     """
 
     requests: Mapping[str, Int[np.ndarray, "request"]]
@@ -239,6 +246,8 @@ class Run:
     gaps: tuple[GapGroup, ...]
     counters: Mapping[str, int]
     info: RunInfo
+    tenants: TenantRecord | None = None
+    bottlenecks: Bottlenecks | None = None
 
     def __post_init__(self) -> None:
         _check_table("requests", self.requests, REQUEST_FIELDS)

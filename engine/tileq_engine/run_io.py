@@ -16,13 +16,17 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tileq_engine.gaps import GapDistribution, GapHistogram, GapPairs
+from tileq_engine.observed import BOTTLENECK_ARRAYS, TENANT_ARRAYS, Bottlenecks, TenantRecord
 from tileq_engine.run import LATER_FIELDS, REQUEST_FIELDS, SAMPLE_FIELDS, GapGroup, Run
 from tileq_theory.errors import InputError
+
+if TYPE_CHECKING:
+    from tileq_engine.run_header import RunHeader
 
 _HEADER = "header"
 # what the zip and array readers raise on damaged bytes (RuntimeError: a flag says "encrypted", or an unknown method)
@@ -73,6 +77,10 @@ def _arrays_of(run: Run) -> dict[str, np.ndarray]:
             arrays |= {f"gaps/{place}/gap_ps": gaps.gap_ps, f"gaps/{place}/counts": gaps.counts}
         else:
             arrays[f"gaps/{place}/bin_counts"] = gaps.bin_counts
+    for kind, names in (("tenants", TENANT_ARRAYS), ("bottlenecks", BOTTLENECK_ARRAYS)):
+        record = getattr(run, kind)
+        if record is not None:
+            arrays |= {f"{kind}/{name}": getattr(record, name) for name in names}
     return arrays
 
 
@@ -106,6 +114,20 @@ def _gaps_from(arrays: Mapping[str, np.ndarray], place: int, header: Any) -> Gap
     return GapHistogram(bins, header.sub_bins, header.sum_ps, header.min_ps, header.max_ps, header.mean_exact)
 
 
+def _observed(arrays: Mapping[str, np.ndarray], header: RunHeader) -> tuple[TenantRecord | None, Bottlenecks | None]:
+    """Return the tenants' accounts and the bottlenecks that a file holds."""
+    tenants = bottlenecks = None
+    if header.tenants is not None:
+        facts = header.tenants
+        columns = {name: arrays[f"tenants/{name}"] for name in TENANT_ARRAYS}
+        tenants = TenantRecord(
+            tuple(facts.names), tuple(facts.weights), facts.prompt_price, facts.output_price, **columns
+        )
+    if f"bottlenecks/{BOTTLENECK_ARRAYS[0]}" in arrays:
+        bottlenecks = Bottlenecks(**{name: arrays[f"bottlenecks/{name}"] for name in BOTTLENECK_ARRAYS})
+    return tenants, bottlenecks
+
+
 def load_run(path: str | Path) -> Run:
     """Return the run stored in `path`.
 
@@ -133,7 +155,7 @@ def load_run(path: str | Path) -> Run:
         )
         requests = _table(arrays, "requests", REQUEST_FIELDS)
         samples = _table(arrays, "samples", SAMPLE_FIELDS)
-        return Run(requests, samples, groups, header.counters, info_of(header))
+        return Run(requests, samples, groups, header.counters, info_of(header), *_observed(arrays, header))
     except InputError as error:
         raise error if source in str(error) else InputError(f"{source}: {error}") from None
     except KeyError as error:

@@ -296,6 +296,8 @@ class Scheduler:
             pairs, residents, cap = self.facts("npairs", "nres", "pairs_cap")
             if pairs + residents + 8 > cap - 64:
                 self._pairs.flush(s)
+        if self.config.watch and s.scalar("ncauses") + 2 > s.scalar("causes_cap"):
+            self._pairs.flush(s)
         ended = int(self._complete(s.R, s.B, s.S, s.O, s.P, s.GS, s.GP, s.GH, s.GC, self._out, duration_ps))
         done: np.ndarray = np.array(self._out[:ended], dtype=np.int64)
         return done

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tileq_engine.compile import plain_kernels
+from tileq_engine.fairness import ACCOUNT, ACCOUNT_FIELDS
 from tileq_engine.records import FREE, PREFILL, STATUS
 from tileq_engine.simulator_state import State
 from tileq_theory.errors import InputError
@@ -94,8 +95,7 @@ def _leave_seat(state: State, request: int, place: int) -> None:
     for k in range(place, residents - 1):
         state.O[k] = state.O[k + 1]
     state.O[residents - 1] = slot
-    if state.scalar("quota") > 0:
-        state.P[state.scalar("tenants") + _get(state, "R", request, "tenant")] -= 1
+    _count_out(state, request, "residents")
     state.set_scalars(
         {
             "nres": residents - 1,
@@ -122,6 +122,7 @@ def _leave_queue(state: State, request: int) -> None:
     waiting = state.scalar("nwait")
     rest = [int(i) for i in state.H[:waiting] if int(i) != request]
     if len(rest) < waiting:  # it may have arrived without having been brought to the policy yet
+        _count_out(state, request, "waiting")
         rest.sort(key=lambda i: _queue_key(state, i))
         for k, i in enumerate(rest):  # a sorted list is a heap
             state.H[k] = i
@@ -132,6 +133,14 @@ def _leave_queue(state: State, request: int) -> None:
             "work": state.scalar("work") - left,
         }
     )
+
+
+def _count_out(state: State, request: int, where: str) -> None:
+    """Take `request` out of its tenant's account, from among its residents or those who wait."""
+    if state.scalar("account") > 0:
+        row = state.scalar("tenants") + ACCOUNT * _get(state, "R", request, "tenant")
+        for field in (where, "present"):
+            state.P[row + ACCOUNT_FIELDS.index(field)] -= 1
 
 
 def _queue_key(state: State, i: int) -> tuple[int, float, int]:

@@ -13,10 +13,10 @@ from jaxtyping import Int
 from tileq_engine.clock import PS_PER_S
 from tileq_engine.config import EngineConfig
 from tileq_engine.fairness import ACCOUNT, ACCOUNT_FIELDS, TENANT_SAMPLE
+from tileq_engine.observed import Bottlenecks, TenantRecord
 from tileq_engine.policy import Policy
 from tileq_engine.pressure import CAUSE_FIELDS
 from tileq_engine.requests import Requests
-from tileq_engine.simulator_result import Bottlenecks, TenantRecord
 from tileq_engine.tenants import Tenants, anonymous
 from tileq_theory.errors import InputError
 from tileq_theory.iteration_time import IterationTime
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tileq_engine.simulator_state import State
 
 _FAR = 2**62
-_PLAIN_COLUMNS = 15  # of a sample
 _SAMPLE_ROOM = 2_000_000  # integers of all samples: with many tenants fewer are kept
 _CAUSE_ROWS = 4096  # before the buffer is emptied
 _BUDGETED = ("mix_chunked", "mix_in_order")  # mixing rules that make chunks of a budget
@@ -38,15 +37,19 @@ def extras(
     config: EngineConfig,
     prepared: Mapping[str, float],
     place: int,
+    columns: int,
 ) -> tuple[dict[str, float], list[int]]:
-    """Return the scalars of these features and the integers they add to the policy's, the first at `place`."""
-    scalars: dict[str, float] = {"row": _PLAIN_COLUMNS, "causes_cap": _FAR, "samples_cap": config.sample_limit}
+    """Return the scalars of these features and the integers they add to the policy's, the first at `place`.
+
+    `columns` is the width of a sample without them.
+    """
+    scalars: dict[str, float] = {"row": columns, "causes_cap": _FAR, "samples_cap": config.sample_limit}
     integers: list[int] = []
     tenants = accounted(requests, config, prepared)
     if tenants is not None:
         tenants.check(requests)
         integers += tenants.accounts(int(prepared.get("quota", 0)))
-        row = _PLAIN_COLUMNS + TENANT_SAMPLE * len(tenants.names)
+        row = columns + TENANT_SAMPLE * len(tenants.names)
         quota = any(tenants.quotas) or prepared.get("quota", 0) > 0
         scalars |= {"account": 1, "ntenants": len(tenants.names), "tenants": place, "last_tenant": -1, "warm": 1}
         scalars |= {"row": row, "samples_cap": max(2, min(config.sample_limit, _SAMPLE_ROOM // row))}
@@ -56,7 +59,9 @@ def extras(
         integers += [0] * (CAUSE_FIELDS * _CAUSE_ROWS)
     if config.reservation != "policy":
         scalars["alloc"] = ("optimistic", "prompt", "conservative").index(config.reservation)
-    return scalars | _backpressure(policy, config) | _control(policy, config), integers
+    scalars |= _backpressure(policy, config) | _control(policy, config)
+    scalars["extras"] = int(any(scalars.get(name, 0) for name in ("account", "watch", "control", "pressure")))
+    return scalars, integers
 
 
 def accounted(requests: Requests, config: EngineConfig, prepared: Mapping[str, float]) -> Tenants | None:
@@ -91,15 +96,20 @@ def _control(policy: Policy, config: EngineConfig) -> dict[str, float]:
     _makes_chunks(policy, "control of TBT")
     least = asked.least_tokens or min(config.max_num_seqs, config.token_budget)
     _budget_of_every_resident(policy, config, least, "control's least_tokens")
-    most = max(least, asked.most_tokens or 16 * config.token_budget)
+    most = max(least, asked.most_tokens or config.token_budget)
+    limit = round(asked.tbt_s * PS_PER_S)
     return {
         "control": 1,
         "warm": 1,
-        "aim": asked.margin * round(asked.tbt_s * PS_PER_S),
+        "limit": limit,
+        "aim": 0.9 * limit,
+        "gain": asked.gain,
+        "exceed": asked.exceed,
         "forget": asked.forget,
         "least": least,
         "most": most,
-        "full": config.token_budget,
+        "full": min(config.token_budget, most),
+        "budget": min(config.token_budget, most),
     }
 
 
@@ -170,7 +180,9 @@ def tenant_record(
     longer = last > account["starved"]
     samples = len(columns[0])
     series = np.stack(columns, axis=1).reshape(samples, count, TENANT_SAMPLE)
-    prefilled, delivered, present, counter = (np.ascontiguousarray(series[:, :, k]) for k in range(TENANT_SAMPLE))
+    prefilled, delivered, present, waiting, counter = (
+        np.ascontiguousarray(series[:, :, k]) for k in range(TENANT_SAMPLE)
+    )
     return TenantRecord(
         names=tenants.names,
         weights=tenants.weights,
@@ -179,9 +191,11 @@ def tenant_record(
         prefilled_tokens=prefilled,
         delivered_tokens=delivered,
         present=present,
+        waiting=waiting,
         counter=counter,
         end_prefilled_tokens=np.ascontiguousarray(account["prefilled"]),
         end_delivered_tokens=np.ascontiguousarray(account["delivered"]),
+        end_counter=np.ascontiguousarray(account["counter"]),
         starved_ps=np.where(longer, last, account["starved"]),
         starved_from_ps=np.where(longer, account["since"], account["starved_from"]),
     )

@@ -16,7 +16,6 @@ from typing import Any
 from tileq_engine.batch import blocks_for
 from tileq_engine.clock import token_ps, with_context_ps
 from tileq_engine.prefix_tree import spoken_for
-from tileq_engine.pressure import steer
 from tileq_engine.records import Records
 from tileq_engine.simulator_record import add_gap, advance, advance_many, sample
 from tileq_engine.simulator_step import announce, deadline_lead, set_deadline, stop_reason
@@ -87,6 +86,7 @@ def stretch(R: Records, S: Records, steps: int, duration: int) -> Any:
         most = min(most, (s.stop_time - s.now + duration - 1) // duration)
         if s.next < s.n:
             most = min(most, (R[s.next].arrival - s.now) // duration)
+        most = min(most, (s.horizon - s.now) // duration)
     return max(most, 1)
 
 
@@ -105,7 +105,7 @@ def blocks_then(B: Records, S: Records, O: Any, steps: int) -> Any:  # noqa: E74
 def interrupted(S: Records) -> Any:
     """Return whether stepping would decide anew here, or stop."""
     s = S[0]
-    return ((s.deaf == 0 or s.warm == 1) and s.joined < s.next) or stop_reason(S) > 0
+    return ((s.deaf == 0 or s.warm == 1) and (s.joined < s.next or s.pending > 0)) or stop_reason(S) > 0
 
 
 def jump(
@@ -126,7 +126,7 @@ def jump(
     announce(R, S, s.now)
     if interrupted(S):
         return
-    if s.account > 0:  # a sample holds what each tenant has got: its iteration is stepped
+    if s.extras > 0 and s.account > 0:  # a sample holds what each tenant has got: its iteration is stepped
         ahead = s.iters & (s.stride - 1)
         left = min(left, s.stride - ahead + 1) if ahead > 0 else 0
     steps = affordable(B, S, O, left - 1)
@@ -190,7 +190,7 @@ def walk(
     """Move clock, totals, areas, gaps and samples over at most `steps` repeats; return how many were made."""
     s = S[0]
     tokens = s.npre + s.ndec
-    at_once = constant == 1 and s.mean_kind == 0 and s.control == 0 and s.gap_from == 0 and s.gap_to == _FAR
+    at_once = constant == 1 and s.mean_kind == 0 and s.gap_from == 0 and s.gap_to == _FAR
     alike = token_ps(s.c, s.w, s.a, s.b, s.beta, tokens + s.pad)
     sequences = s.s * s.seqs
     pairs2 = s.pairs2
@@ -202,6 +202,8 @@ def walk(
         pairs2 += more_pairs2
         kv += more_kv
         duration = with_context_ps(alike, s.e, s.k, sequences, pairs2, kv)
+        if s.now + duration > s.horizon:
+            break  # of the time behind it nothing is known yet
         if s.iters & (s.stride - 1) == 0:
             sample(S, SA, s.now, duration, blocks_then(B, S, O, done + 1))
         count = stretch(R, S, steps - done, duration) if at_once else 1
@@ -213,8 +215,6 @@ def walk(
         s.sum_dur += count * duration
         if s.mean_kind == 1:
             s.ewma += (duration - s.ewma) * s.ewma_weight
-        if s.control == 1:
-            steer(S, duration)
         s.prefill_tokens += count * s.npre
         s.decode_tokens += count * s.ndec
         if count == 1:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Int
 
 from tileq_engine.config import EngineConfig
+from tileq_engine.observed import Bottlenecks, TenantRecord
 from tileq_engine.policy import Policy
 from tileq_engine.requests import Requests
 from tileq_theory.iteration_time import IterationTime
@@ -96,40 +97,6 @@ class Trace:
         ):
             rows.setdefault(iteration, []).append((member[0], member[1], member[2]))
         return list(rows.values())
-
-
-@dataclass(frozen=True, slots=True)
-class TenantRecord:
-    """What every tenant got, at the samples' iterations and in the end, and the longest time it got nothing.
-
-    `prefilled_tokens` are prompt tokens computed for the first time, `delivered_tokens` output tokens, `present` the
-    requests in the system, `counter` the virtual counter. A tenant is starved from the later of the arrival of its
-    only request and the end of the last iteration that held a token of it, to the beginning of the next that does.
-    """
-
-    names: tuple[str, ...]
-    weights: tuple[float, ...]
-    prompt_price: float
-    output_price: float
-    prefilled_tokens: Int[np.ndarray, "sample tenant"]
-    delivered_tokens: Int[np.ndarray, "sample tenant"]
-    present: Int[np.ndarray, "sample tenant"]
-    counter: Int[np.ndarray, "sample tenant"]
-    end_prefilled_tokens: Int[np.ndarray, "tenant"]
-    end_delivered_tokens: Int[np.ndarray, "tenant"]
-    starved_ps: Int[np.ndarray, "tenant"]
-    starved_from_ps: Int[np.ndarray, "tenant"]
-
-
-@dataclass(frozen=True, slots=True)
-class Bottlenecks:
-    """When requests waited and why: intervals in order of time, each with one cause (a place in `pressure.CAUSES`)."""
-
-    cause: Int[np.ndarray, "interval"]
-    begin_ps: Int[np.ndarray, "interval"]
-    end_ps: Int[np.ndarray, "interval"]
-    iterations: Int[np.ndarray, "interval"]
-    waiting: Int[np.ndarray, "interval"]
 
 
 @dataclass(frozen=True, slots=True)

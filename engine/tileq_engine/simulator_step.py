@@ -6,7 +6,7 @@ __all__ = ["account", "announce", "deadline_lead", "set_deadline", "stop_reason"
 
 from typing import Any
 
-from tileq_engine.pressure import pressed, steer
+from tileq_engine.pressure import pressed
 from tileq_engine.records import Records
 from tileq_engine.simulator_record import advance
 
@@ -25,7 +25,7 @@ def turned_away(S: Records, prompt: int, output: int) -> Any:
         return 3
     if s.queue_limit > 0 and s.nsys >= s.queue_limit:
         return 4
-    if s.pressure > 1 and pressed(S):
+    if s.extras > 0 and s.pressure > 1 and pressed(S):
         return 4 + s.pressure  # 6: rejected, 7: to be sent elsewhere
     return 0
 
@@ -61,8 +61,6 @@ def account(S: Records, duration: int) -> None:
     s.sum_dur += duration
     if s.mean_kind == 1:
         s.ewma += (duration - s.ewma) * s.ewma_weight if s.iters > 1 else duration
-    if s.control == 1:
-        steer(S, duration)
     s.prefill_tokens += s.npre
     s.decode_tokens += s.ndec
     used = s.total_blocks - s.free

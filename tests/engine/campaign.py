@@ -8,11 +8,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from differential import Decisions, decisions_of, engine_run, reference_decisions, smaller
+from differential import decisions_of, engine_run, reference_decisions, smaller
 from differential_draw import Instance, draw_instance
 
 _EVENTS = ("preemptions", "recomputed_tokens", "swapped_tokens", "rejected")
@@ -68,7 +68,8 @@ def fault(x: Instance, uncompiled: bool = False, tally: Tally | None = None) -> 
     if apart:
         return f"reference against stepped, {apart}"
     leapt = engine_run(x, "compiled")
-    apart = Decisions((), reference.fates).first_difference(Decisions((), decisions_of(leapt).fates))
+    jumped = decisions_of(leapt)
+    apart = replace(reference, iterations=()).first_difference(replace(jumped, iterations=()))
     if apart:
         return f"reference against compiled, {apart}"
     apart = totals_differ(stepped, leapt)
@@ -101,6 +102,9 @@ def totals_differ(a: Any, b: Any) -> str:
         return "gap distributions"
     names = ("kv_blocks_used", "prefix_lookup_tokens", "prefix_hit_tokens", "prefix_idle_blocks")
     apart = [n for n in names if not np.array_equal(getattr(a.samples, n), getattr(b.samples, n))]
+    for name in ("prefilled_tokens", "delivered_tokens", "present", "waiting", "counter"):
+        if a.tenants is not None and not np.array_equal(getattr(a.tenants, name), getattr(b.tenants, name)):
+            apart.append(f"tenants' {name}")
     return f"samples of {', '.join(apart)}" if apart else ""
 
 

@@ -1,4 +1,4 @@
-"""Theory's law of conversations, by its characteristic time, against the generator, a cache alone and the engine."""
+"""Theory's law of conversations, Che's time in it, against the generator, a cache alone and the engine."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def fill_waiting(
         long = s.whole == 1 and r.cached == 0 and chunk > room
         if long and (r.prompt > s.budget or chunk <= s.budget or s.npre > 0):
             break  # only what a recompute has made longer than the budget may run alone
-        s.room = room
+        s.room = chunk if s.whole == 1 and chunk > room else room
         before = s.ndec + s.npre
         if not make_way(R, B, S, H, O, P, i, order, admit):
             break

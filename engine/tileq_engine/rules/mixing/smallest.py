@@ -31,6 +31,7 @@ def mix_smallest(
     chunk of the budget, or a decode once its prompt is done. Ties: the earlier request.
     """
     s = S[0]
+    s.room = s.budget
     while s.nres < s.max_seqs:
         place = head(R, S, H, P, order)
         if place < 0 or admit(R, B, S, P, H[place]) == 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tileq_reference.prefix import Tree
@@ -50,6 +50,9 @@ class Request:
     reason: int = 0  # why it was turned away: 1 model's length, 2 cache, 3 budget, 4 system full
     recomputed: int = 0  # cached tokens thrown away
     swapped_tokens: int = 0  # out and back, each way counted
+    tenant: int = 0
+    admitted: bool = False  # ever
+    seen: int = 0  # most tokens cached in an earlier life
     hit_tokens: int = 0  # found in the prefix cache, over all lives
     held: int = 0  # blocks of its path that it refers to in the prefix cache
 
@@ -102,6 +105,11 @@ class Config:
     queue_limit: int | None = None  # requests in system beyond which an arrival is turned away
     prefix_tokens: int = 0  # tokens of a block of the prefix cache; 0: there is none
     longest: int | None = None  # prompt + output beyond which an arrival is turned away
+    reservation: str = "policy"  # or optimistic, prompt, conservative: blocks taken at admission
+    tenants: tuple[tuple[int, int, int, int], ...] = ()  # charge of a prompt token, of an output token, quota, start
+    pressure: tuple[str, int, int, int] | None = None  # action, waiting, blocks used from which on, shrunk budget
+    control: tuple[int, int, int] | None = None  # limit in ps, least and most tokens
+    watch: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -119,6 +127,7 @@ class Batch:
     end: int = 0
     preempted: list[int] = field(default_factory=list)
     blocks_held: int = 0  # while it ran
+    stuck: tuple[Request, int, Callable[..., Request]] | None = None  # a prefill without a block for its next chunk
 
     @property
     def tokens(self) -> int:
@@ -159,6 +168,11 @@ class Simulator:
         self.busy = 0
         self.empties = 0  # batches in a row that were empty because somebody was preempted
         self.memo: dict[str, Any] = {}  # what a policy remembers between iterations
+        self.fresh: list[Request] = []  # announced, not yet brought to the policy
+        self.accounts = [Account(*row) for row in config.tenants]
+        self.last_tenant: int | None = None
+        self.fit = Fit(*config.control, config.budget) if config.control else None
+        self.causes: list[list[int]] = []
         self.observe: Callable[[Simulator], None] | None = None
 
     # ---------------------------------------------------------------- loop
@@ -169,23 +183,37 @@ class Simulator:
             self.ingest(self.now)
             self.batch = Batch(start=self.now)
             if self.in_system:  # nobody to decide about otherwise
-                self.policy(self)
+                self.decide()
             if self.batch.items:
                 self.empties = 0
                 self.execute()
             elif self.batch.preempted and self.empties <= self.in_system:
                 self.empties += 1  # what it gave back may let somebody run at once
             elif self.future:
+                note(self, self.now, max(self.now, self.future[0].arrival), 0)
                 self.now = max(self.now, self.future[0].arrival)
             else:
                 break
         return self
+
+    def decide(self) -> None:
+        """Bring newcomers to the policy, set the budget, form the batch; a batch that is stuck evicts."""
+        for r in self.fresh:
+            welcome(self, r)
+        self.fresh.clear()
+        self.c = replace(self.c, budget=budget_now(self))
+        self.policy(self)
+        if self.batch.stuck and not self.batch.items:
+            r, chunk, victim = self.batch.stuck
+            if make_room(self, r, chunk, victim):
+                self.prefill(r, chunk)
 
     def ingest(self, upto: int) -> None:
         while self.future and self.future[0].arrival <= upto:
             r = self.future.pop(0)
             r.target = r.prompt
             r.reason = self.turned_away(r)
+            self.fresh += [] if r.reason else [r]
             if r.reason:
                 r.status = "rejected"
             elif r.prefilled:
@@ -209,7 +237,9 @@ class Simulator:
         whole = self.c.get("whole_budget")  # budget of a policy that never splits a prompt
         if whole and r.prompt > whole:
             return 3
-        return 4 if self.c.queue_limit is not None and self.in_system >= self.c.queue_limit else 0
+        if self.c.queue_limit is not None and self.in_system >= self.c.queue_limit:
+            return 4
+        return {"reject": 6, "reroute": 7}.get(self.c.pressure[0], 0) if self.c.pressure and pressed(self) else 0
 
     def execute(self) -> None:
         b = self.batch
@@ -217,10 +247,15 @@ class Simulator:
         pairs2 = sum(t * (2 * r.kv + t + 1) for r, t, decode in b.items if not decode)
         kv = sum(r.kv + t for r, t, decode in b.items if decode or self.cost.kv_counts_prefill)
         took = self.cost(n, pairs2, kv, len(b.items)) + self.c.swap_ps_per_token * b.swapped_tokens
+        note(self, self.now, self.now + took, 1, took)
         self.now += took
         self.busy += took
+        if self.fit:
+            self.fit.steer(b.tokens, b.decodes, self.c.budget, took)
         b.end, b.blocks_held = self.now, self.c.kv_blocks - self.free
         self.ingest(self.now - 1)  # who came during the iteration meets those who leave at its end
+        if self.accounts:
+            credit(self, b)
         place = {id(r): k for k, r in enumerate(self.running)}
         for r, tokens, decode in sorted(b.items, key=lambda item: place[id(item[0])]):  # in order of admission
             self.record(r, tokens, decode)
@@ -250,6 +285,9 @@ class Simulator:
         self.free += self.tree.keep(r)
         self.running.remove(r)
         self.release(r)
+        if self.accounts:
+            self.accounts[r.tenant].present -= 1
+            self.accounts[r.tenant].residents -= 1
 
     # ---------------------------------------------------------------- memory
 
@@ -315,12 +353,19 @@ class Simulator:
         self.waiting.remove(r)
         r.status, r.returning, r.touched = "running", False, self.now
         self.running.append(r)
+        if self.accounts:
+            seat(self, r)
+        r.admitted = True
 
     def preempt(self, r: Request) -> None:
         """Take `r` off the running list: its blocks go back; recompute restarts it, swap keeps its tokens elsewhere."""
         restart = self.c.get("restart", False)  # WAIT: prompt and delivered tokens, one by one, from scratch
         swap = self.c.swap and not r.prefilling and not restart  # half a prompt is not worth carrying
         self.running.remove(r)
+        if self.accounts:
+            self.accounts[r.tenant].residents -= 1
+            self.accounts[r.tenant].queued += 1
+        r.seen = max(r.seen, r.kv)
         self.free += self.tree.keep(r)
         self.batch.preempted.append(r.id)
         r.preemptions += 1
@@ -348,3 +393,8 @@ class Simulator:
 
     def prefilling(self) -> list[Request]:
         return [r for r in self.running if r.prefilling]
+
+
+from tileq_reference.accounts import Account, credit, seat, welcome  # noqa: E402  (they name this module's classes)
+from tileq_reference.pressure import Fit, budget_now, note, pressed  # noqa: E402
+from tileq_reference.rules import make_room  # noqa: E402

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tileq_reference.core import BLOCK, Request, Simulator
-from tileq_reference.rules import by, decode_if_room, may_admit, predicted, swap_in
+from tileq_reference.pressure import may_enter
+from tileq_reference.rules import by, decode_if_room, may_admit, modes, ongoing, predicted, promised, swap_in
 
 CLIPPED = 4096
 
@@ -18,24 +19,19 @@ def sglang(s: Simulator) -> None:
         for r in s.decoding():
             decode_if_room(s, r, fewest_tokens)
         left -= s.batch.tokens
-    for r in s.prefilling():
-        chunk = min(r.target - r.kv, left)
-        if chunk < 1:
-            break
-        s.prefill(r, chunk)
-        left -= chunk
-    while left > 0 and s.waiting and may_admit(s):
+    left = ongoing(s, left, fewest_tokens)
+    while left > 0 and may_admit(s):
         r = first(s)
-        if not estimate_fits(s, r) or (r.status == "swapped" and not mixed):
+        if r is None or not may_enter(s, r, left) or (r.status == "swapped" and not mixed):
             break
         left -= enter(s, r, left)
     if mixed or s.batch.items:
         return
     for r in s.decoding():
         decode_if_room(s, r, fewest_tokens)
-    while s.waiting and may_admit(s) and s.batch.tokens < s.c.budget:
+    while may_admit(s) and s.batch.tokens < s.c.budget:
         r = first(s)
-        if r.status != "swapped" or not estimate_fits(s, r):
+        if r is None or r.status != "swapped" or not may_enter(s, r, s.c.budget):
             break
         swap_in(s, r, watermark=False)
 
@@ -45,17 +41,19 @@ def enter(s: Simulator, r: Request, left: int) -> int:
     if r.status == "swapped":
         swap_in(s, r, watermark=False)
         return 1
+    by_chunk, conservative = modes(s, False, False)
     chunk = min(s.todo(r), left)
-    s.take(r, r.target)
+    s.take(r, s.had(r) + chunk if by_chunk else promised(s, r) if conservative else r.target)
     s.admit(r)
     s.prefill(r, chunk)
     return chunk
 
 
-def first(s: Simulator) -> Request:
+def first(s: Simulator) -> Request | None:
     """Who is next: swapped ones, then the longest cached prefix; in order of arrival when too many wait."""
     aware = s.c.get("order") == "longest_prefix" and len(s.waiting) <= s.c.get("fcfs_beyond")
-    return by(s, lambda r: (-s.had(r) if aware else 0,), front=False)[0]
+    waiting = by(s, lambda r: (-s.had(r) if aware else 0,), front=False)
+    return next((r for r in waiting if not s.accounts or s.accounts[r.tenant].open), None)
 
 
 def estimate_fits(s: Simulator, r: Request) -> bool:
