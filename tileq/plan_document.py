@@ -44,6 +44,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "provenance": _provenance(plan),
         "warnings": list(plan.warnings),
         "engine_flags": plan.flags.flags,
+        "prefix_cache": None if plan.cache is None else plan.cache.to_dict(tile),
         # the rest of the answer
         "engine": plan.flags.engine,
         "engine_command": plan.flags.command(),
@@ -106,6 +107,7 @@ def _question(plan: Plan) -> dict[str, Any]:
         "max_num_seqs": limits.max_num_seqs,
         "max_tokens": limits.max_batch_tokens,
         "engine": plan.flags.engine,
+        "prefix_cache": None if plan.cache is None else plan.cache.cache.label,
     }
 
 

@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tileq.caching import CacheAnswer, PrefixCache, cached_plan, parse_prefix_cache
 from tileq.flags import EngineFlags, EngineSettings, engine_flags, known_engine
 from tileq.setting import Setting, Times, make_setting
 from tileq.traffic import Traffic, make_traffic
@@ -22,6 +23,7 @@ from tileq_theory.iteration_time import IterationTime
 
 if TYPE_CHECKING:
     from tileq_theory.hardware import Gpu, Model
+    from tileq_theory.prefix_cache import Conversations
     from tileq_theory.request_class import RequestClass
     from tileq_theory.workload import Workload
 
@@ -44,6 +46,8 @@ class Plan:
         Token convention and limit on the time to first token of the question.
     warnings
         What to know before relying on the numbers.
+    cache
+        What a prefix cache does to it; None without one.
     """
 
     setting: Setting
@@ -53,6 +57,7 @@ class Plan:
     convention: TokenConvention
     ttft_s: float | None
     warnings: tuple[str, ...]
+    cache: CacheAnswer | None = None
 
     @property
     def rate_per_s(self) -> float:
@@ -87,7 +92,16 @@ class Plan:
         """Simulate the plan (generalised RAD and Sarathi with this budget) and hold it against lambda*."""
         from tileq.checking import check_plan
 
+        if self.cache is not None:
+            raise InputError("check and prefix_cache are both given; the check simulates prompts without a cache")
         return check_plan(self, requests=requests, seed=seed)
+
+    def figure(self) -> Any:
+        """Return a matplotlib figure: capacity against the token budget."""
+        from tileq.plan_document import budget_curve
+        from tileq.plots.budget import draw_budget
+
+        return draw_budget(budget_curve(self))
 
     def plot(self, path: str | PathLike[str]) -> None:
         """Draw capacity against the token budget and write it to `path` (.png, .svg or .pdf)."""
@@ -118,6 +132,8 @@ def plan(
     max_num_seqs: int | None = None,
     max_tokens: int = 8192,
     engine: str = "vllm",
+    conversations: str | Conversations | None = None,
+    prefix_cache: str | float | PrefixCache | None = None,
 ) -> Plan:
     """Return the throughput-optimal tile of a model on a GPU for a workload, and everything that explains it.
 
@@ -146,6 +162,11 @@ def plan(
         Most sequences in a batch (None: what memory allows), largest batch considered.
     engine
         Whose flags to write: vllm, sglang or sarathi.
+    conversations
+        Instead of a trace: multi-turn sessions, "turns=4:system=1000:user=100:answer=200:think=60".
+    prefix_cache
+        What a prefix cache finds: "infinite", "kv" (the KV memory beside the residents), a number of tokens, or a
+        share of the prompts, "40%". None: no cache.
 
     Raises
     ------
@@ -173,10 +194,11 @@ def plan(
         times=times,
         calibration=calibration,
     )
-    traffic = make_traffic(trace, workload, classes)
+    traffic = make_traffic(trace, workload, classes, conversations)
+    cache = parse_prefix_cache(prefix_cache)
     offered = traffic.rate_per_s if offered is None else offered
 
-    def solve(where: Setting) -> TilePlan:
+    def solve(where: Setting, traffic: Traffic = traffic) -> TilePlan:
         limits = Limits(
             max_batch_tokens=max_tokens,
             max_num_seqs=max_num_seqs,
@@ -190,8 +212,19 @@ def plan(
     exact = setting.for_batch(tile.token_budget, tile.max_num_seqs)
     if abs(exact.kv_tokens / setting.kv_tokens - 1) > _SAME_MEMORY:
         setting, tile = exact, solve(exact)
+    answer = None
+    if cache is not None:
+        traffic, tile, answer = cached_plan(
+            traffic,
+            cache,
+            tile,
+            rate_per_s=offered,
+            kv_tokens=setting.kv_tokens,
+            solve=lambda found: solve(setting, found),
+        )
     flags = engine_flags(engine, _engine_settings(setting, tile))
-    return Plan(setting, traffic, tile, flags, convention, ttft, _warnings(setting, traffic, tile))
+    told = (*_warnings(setting, traffic, tile), *(answer.warnings if answer is not None else ()))
+    return Plan(setting, traffic, tile, flags, convention, ttft, told, answer)
 
 
 def check_question(*, convention: str, tbt: float | None, max_tokens: int) -> None:

@@ -12,6 +12,9 @@ from typing import Any
 
 from tileq_engine.batch import admission_blocks, admit_request, push_waiting
 from tileq_engine.clock import duration_ps
+from tileq_engine.fairness import credit_tenants, leave_tenant, sample_tenants, welcome_tenant
+from tileq_engine.prefix_tree import evict_idle, give_back, keep_blocks, rounds_to_node
+from tileq_engine.pressure import bottleneck, note_bottleneck, relieve, set_budget, steer
 from tileq_engine.records import Records
 from tileq_engine.simulator_check import verify
 from tileq_engine.simulator_jump import jump
@@ -33,6 +36,8 @@ def join(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any, order: Any)
         r = R[i]
         if r.status == 4:
             continue
+        if s.account > 0:
+            welcome_tenant(R, S, P, i)
         r.key = order(R, S, P, i)
         seat_or_queue(R, B, S, H, O, P, i)
     if s.pending > 0:
@@ -61,9 +66,13 @@ def join_pending(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any, ord
         i = H[last - k]
         r = R[i]
         if r.held > 0:
+            if s.tree > 0:
+                evict_idle(S, P)  # before any block comes back
             need = admission_blocks(R, S, i)
             s.free += need
             s.promised -= need
+        if s.account > 0:
+            welcome_tenant(R, S, P, i)
         r.key = order(R, S, P, i)
         seat_or_queue(R, B, S, H, O, P, i)
     s.pending = 0
@@ -85,6 +94,7 @@ def start_batch(B: Records, S: Records, O: Any) -> None:  # noqa: E741
     s.repeat = 0
     s.deaf = 0
     s.wake = 0
+    s.stuck = -1
     for k in range(s.nres):
         b = B[O[k]]
         b.dec = 0
@@ -147,6 +157,8 @@ def complete(
     handed = 0
     kept = 0
     lead = deadline_lead(S)
+    if s.tree > 0:
+        evict_idle(S, P)  # before any block comes back
     group = 0
     same = 0  # gaps of one iteration, of `group`, not yet in GC: neighbours are often of one group
     for k in range(s.nres):
@@ -171,6 +183,9 @@ def complete(
                 set_deadline(S, b, lead)
         elif b.chunk > 0:
             b.cached += b.chunk
+            if s.tree > 0:
+                kept_blocks = keep_blocks(S, P, b)  # which a waiting request may find
+                left = 0 if kept_blocks > 0 else min(left, rounds_to_node(S, P, b))
             more = b.target - b.cached
             if more == 0:
                 b.phase = _DECODE
@@ -194,18 +209,19 @@ def complete(
             if b.gen == b.output:
                 r.finish = s.now
                 r.status = 3
-                released += b.blocks
+                released += give_back(S, P, b) if s.tree > 0 else b.blocks
             else:  # a prefill node's: its blocks are held until its KV has been carried to another node
                 r.cached = b.cached
-                r.held = b.blocks
-                s.held += b.blocks
+                r.held = give_back(S, P, b) if s.tree > 0 else b.blocks
+                s.held += r.held
+                r.held += 1
                 r.victim = s.handed
                 s.handed = b.id
                 handed += 1
             b.blocks = 0
             b.phase = 0
-            if s.quota > 0:
-                P[s.tenants + r.tenant] -= 1
+            if s.account > 0:
+                leave_tenant(R, S, P, b.id)
         else:
             if kept < k:
                 O[k] = O[kept]
@@ -244,14 +260,66 @@ def decide(
     s = S[0]
     join(R, B, S, H, O, P, order)
     start_batch(B, S, O)
+    if s.extras > 0 and s.pressure == 1:
+        set_budget(S)
     mixing(R, B, S, H, O, W, P, decodes, order, admit, victim)
+    if s.stuck >= 0 and s.npre + s.ndec == 0:
+        relieve(R, B, S, H, O, P, order, victim)
     count_sequences(B, S, O)
     if s.check == 1:
-        verify(R, B, S, H, O)
+        verify(R, B, S, H, O, P)
     return s.npre + s.ndec
 
 
-def begin_iteration(B: Records, S: Records, O: Any, SA: Any, TR: Any) -> Any:  # noqa: E741
+def observe(
+    R: Records,
+    B: Records,
+    S: Records,
+    H: Any,
+    P: Any,
+    SA: Any,
+    duration: int,
+    order: Any,
+    admit: Any,
+) -> None:
+    """Write down what is asked of the iteration that is about to run: what tenants have got, why requests wait."""
+    s = S[0]
+    if s.account > 0:
+        sample_tenants(S, P, SA)
+    if s.watch == 1:
+        note_bottleneck(S, P, bottleneck(R, B, S, H, P, duration, order, admit), s.now, s.now + duration, 1)
+
+
+def observe_end(R: Records, B: Records, S: Records, O: Any, P: Any, duration: int) -> None:  # noqa: E741
+    """Do what is asked with the iteration that has just run: credit the tenants, set the next budget."""
+    s = S[0]
+    if s.account > 0:
+        credit_tenants(R, B, S, O, P, s.now - duration, 1, 1)
+    if s.control == 1:
+        steer(S, duration)
+
+
+def observe_jump(R: Records, B: Records, S: Records, O: Any, P: Any, begin: int, steps: int) -> None:  # noqa: E741
+    """Write down what is asked of the `steps` repeats of a batch that have run since `begin`."""
+    s = S[0]
+    if s.account > 0:
+        credit_tenants(R, B, S, O, P, -1, steps, 0)
+    if s.watch == 1:
+        note_bottleneck(S, P, s.cause, begin, s.now, steps)
+
+
+def begin_iteration(
+    R: Records,
+    B: Records,
+    S: Records,
+    H: Any,
+    O: Any,  # noqa: E741
+    P: Any,
+    SA: Any,
+    TR: Any,
+    order: Any,
+    admit: Any,
+) -> Any:
     """Start the batch that has been formed: its time, the clock at its end, what is written down of it.
 
     Return the time, -1 where the clock cannot count it.
@@ -271,6 +339,8 @@ def begin_iteration(B: Records, S: Records, O: Any, SA: Any, TR: Any) -> Any:  #
     sample(S, SA, start, duration, s.total_blocks - s.free)
     if s.trace_cap > 0:
         trace_batch(B, S, O, TR, start, duration)
+    if s.extras > 0:
+        observe(R, B, S, H, P, SA, duration, order, admit)
     s.took = duration
     account(S, duration)
     return duration
@@ -294,9 +364,15 @@ def end_iteration(
     announce(R, S, s.now - 1)
     advance(S, s.now)
     s.work -= s.npre + s.ndec
+    if s.extras > 0:
+        observe_end(R, B, S, O, P, s.took)
     left = complete(R, B, S, O, P, GS, GP, GH, GC, s.took)
     if s.macro == 1 and s.repeat == 1 and s.npreempt + s.returned == 0 and left > 1 and s.now >= s.slow_until:
+        before = s.now
+        jumped = s.jumped
         jump(R, B, S, O, GS, GP, GH, GC, SA, D, left)
+        if s.extras > 0 and s.jumped > jumped:
+            observe_jump(R, B, S, O, P, before, s.jumped - jumped)
 
 
 def run_until(
@@ -334,7 +410,11 @@ def run_until(
                 return _FINISHED
             s.now = R[s.next].arrival
             continue
-        if s.iters >= s.chunk_stop or (s.gap_mode == 0 and s.npairs + s.nres + s.ngroups + 8 > s.pairs_cap):
+        if (
+            s.iters >= s.chunk_stop
+            or s.ncauses + 2 > s.causes_cap
+            or (s.gap_mode == 0 and s.npairs + s.nres + s.ngroups + 8 > s.pairs_cap)
+        ):
             return _FLUSH
         tokens = decide(R, B, S, H, O, W, P, decodes, order, mixing, admit, victim)
         if s.error > 0:
@@ -352,10 +432,12 @@ def run_until(
                 return _STALLED
             if to > s.stop_time:
                 to = s.stop_time
+            if s.watch == 1:
+                note_bottleneck(S, P, bottleneck(R, B, S, H, P, 0, order, admit), s.now, to, 0)
             advance(S, to)
             s.now = to
             continue
         s.empties = 0
-        if begin_iteration(B, S, O, SA, TR) < 0:
+        if begin_iteration(R, B, S, H, O, P, SA, TR, order, admit) < 0:
             return _ERROR
         end_iteration(R, B, S, O, P, GS, GP, GH, GC, SA, D)

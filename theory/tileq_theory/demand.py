@@ -12,6 +12,10 @@ m = ceil(P/s) (whole) or P/s (fluid):
     u = E[m] + D                                slot-iterations: iterations taken part in
 
 Every one is linear in a mix of classes, which is why the capacity program stays a linear program.
+
+Where part of the prompts is in a prefix cache (`prefix_cache.CachedLengths`), P counts what is computed,
+`cached_tokens` what is not, and `kv_shared_tokens` the part of G that reads memory which other residents hold too: it
+takes time, not room.
 """
 
 from __future__ import annotations
@@ -49,6 +53,10 @@ class Demand:
         Essential supremum of P + O (inf for unbounded laws).
     shortest_context_tokens
         Least KV that a decode step reads: the shortest prompt plus one (0: not known, which is always valid).
+    cached_tokens
+        Prompt tokens found in a prefix cache; P does not count them.
+    kv_shared_tokens
+        Part of G whose memory is shared with other residents, at most G.
     """
 
     prefill_tokens: float
@@ -60,6 +68,8 @@ class Demand:
     longest_prompt_tokens: float = math.inf
     longest_context_tokens: float = math.inf
     shortest_context_tokens: float = 0.0
+    cached_tokens: float = 0.0
+    kv_shared_tokens: float = 0.0
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -67,6 +77,21 @@ class Demand:
             bounded = not item.name.startswith("longest")
             if math.isnan(value) or value < 0 or (bounded and math.isinf(value)):
                 raise InputError(f"demand {item.name} is {value!r}; expected a finite number that is 0 or more")
+        if self.kv_shared_tokens > self.kv_read_tokens:
+            raise InputError(
+                f"demand kv_shared_tokens is {self.kv_shared_tokens!r}; expected at most kv_read_tokens, "
+                f"{self.kv_read_tokens:g}"
+            )
+
+    @property
+    def prompt_tokens(self) -> float:
+        """Whole prompt, computed and found: what a transfer between nodes moves, tokens."""
+        return self.prefill_tokens + self.cached_tokens
+
+    @property
+    def kv_held_tokens(self) -> float:
+        """KV that decode steps hold, shared memory left out: what a capacity in tokens limits."""
+        return self.kv_read_tokens - self.kv_shared_tokens
 
     def vector(self) -> np.ndarray:
         """Return (P, D, G, A, g, u), shape (6,)."""
@@ -97,4 +122,6 @@ class Demand:
             longest_prompt_tokens=max(d.longest_prompt_tokens for d in present),
             longest_context_tokens=max(d.longest_context_tokens for d in present),
             shortest_context_tokens=min(d.shortest_context_tokens for d in present),
+            cached_tokens=mean("cached_tokens"),
+            kv_shared_tokens=min(mean("kv_shared_tokens"), mean("kv_read_tokens")),
         )

@@ -30,6 +30,8 @@ def plan(
     trace: o.Trace = None,
     workload: o.Workload = None,
     classes: o.Classes = None,
+    conversations: o.Conversations = None,
+    prefix_cache: o.PrefixCache = None,
     rate: Rate = None,
     convention: o.Convention = "engine",
     tbt: o.Tbt = None,
@@ -68,6 +70,8 @@ def plan(
         max_num_seqs=max_num_seqs,
         max_tokens=max_tokens,
         engine=engine,
+        conversations=conversations,
+        prefix_cache=prefix_cache,
     )
     if plot is not None:
         answer.plot(plot)

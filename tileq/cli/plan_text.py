@@ -22,6 +22,8 @@ def render_plan(document: Document, console: Console) -> None:
     _heading(document, console)
     _flags(document, console)
     _capacity(document, console)
+    if document["prefix_cache"] is not None:
+        _cache(document, console)
     _why(document, console)
     _levels(document, console)
     if "check" in document:
@@ -77,6 +79,28 @@ def _capacity(d: Document, console: Console) -> None:
     rows.append(("first token", f"{seconds(d['ttft_floor_s'])} for a mean prompt, nobody else there"))
     if d["offered_rate_per_s"] is not None:
         rows.append(("at the trace's rate" if d["question"]["rate"] is None else "at the rate asked", _offered(d)))
+    facts(console, rows)
+
+
+def _cache(d: Document, console: Console) -> None:
+    cache = d["prefix_cache"]
+    before = cache["without"]
+    title(console, f"Prefix cache: {cache['cache']}")
+    rows = [
+        ("found", f"{percent(cache['hit_share'])} of prompt tokens, {number(cache['hit_tokens'])} of a mean prompt")
+    ]
+    if cache["cache_tokens"] is not None:
+        reach = (
+            "everything" if cache["reach_requests"] is None else f"the last {number(cache['reach_requests'])} requests"
+        )
+        rows.append(("remembers", f"{reach}, in {number(cache['cache_tokens'])} tokens a replica"))
+    if cache["shared_tokens"] >= 1:
+        rows.append(("held once", f"{number(cache['shared_tokens'])} tokens of it, shared with other residents"))
+    rows.append(
+        ("rate", f"{number(before['rate_per_s'])} without, {number(d['rate_per_s'])} with: {cache['rate_gain']:+.1%}")
+    )
+    rows.append(("binds", f"{before['binding']} without, {d['binding']} with".replace("_", " ")))
+    rows.append(("token budget", f"{number(before['token_budget'])} without, {number(d['token_budget'])} with"))
     facts(console, rows)
 
 

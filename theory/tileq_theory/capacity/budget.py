@@ -125,11 +125,14 @@ def _step(time: IterationTime) -> int:
     return time.tile_tokens if time.tile_s > 0 else 1
 
 
-def unloaded_ttft_s(time: IterationTime, prompt_tokens: float, budget: float) -> float:
-    """Return the time to prefill one prompt in an empty system with chunks of `budget` tokens, seconds."""
+def unloaded_ttft_s(time: IterationTime, prompt_tokens: float, budget: float, cached_tokens: float = 0.0) -> float:
+    """Return the time to prefill one prompt in an empty system with chunks of `budget` tokens, seconds.
+
+    `prompt_tokens` are to be computed, behind `cached_tokens` that are there.
+    """
     chunks = math.ceil(prompt_tokens / budget)
     last = prompt_tokens - (chunks - 1) * budget
-    pairs = prompt_tokens * (prompt_tokens + 1) / 2
+    pairs = prompt_tokens * (cached_tokens + (prompt_tokens + 1) / 2)
     linear = (chunks - 1) * float(time.tau_s(budget)) + float(time.tau_s(last))
     return linear + time.pair_s * pairs + chunks * time.sequence_s
 
@@ -139,7 +142,7 @@ def within_ttft(time: IterationTime, demand: Demand, sizes: np.ndarray, ttft_s: 
     if ttft_s is None:
         return np.ones(len(sizes), dtype=bool)
     limit = positive("ttft_s", ttft_s)
-    floors = np.array([unloaded_ttft_s(time, demand.prefill_tokens, float(n)) for n in sizes])
+    floors = np.array([unloaded_ttft_s(time, demand.prefill_tokens, float(n), demand.cached_tokens) for n in sizes])
     if floors.min() > limit:
         raise InputError(
             f"the TTFT limit is {limit:g} s, but a mean prompt of {demand.prefill_tokens:.0f} tokens takes at least "

@@ -17,6 +17,9 @@ Substitution: x = X/tau, p = rho P p', d = rho D d', y = rho G y', z = rho A z',
 the optimum. Every coefficient is then a pure number, so the answer does not depend on the unit of time or of length,
 and the solver sees numbers near 1. KV reads and attention pairs may exceed what requests need (>= instead of =):
 they only cost, so the optimum is the same.
+
+Residents that share a cached prefix read it each and hold it once: with the share phi of reads that is not shared
+(`Demand.kv_held_tokens`/G) the third row is phi y_n <= M x_n, and g counts shared tokens out. Nothing else changes.
 """
 
 from __future__ import annotations
@@ -133,7 +136,7 @@ class Coefficients:
             prefill_share=rho * p * scale / n,
             decode_share=rho * d * scale / n,
             slot_share=rho * d * scale * slots,
-            kv_share=rho * kv_reads * scale * memory,
+            kv_share=rho * (kv_reads - demand.kv_shared_tokens) * scale * memory,
             attention_need=need,
             memory_supply=(first / scale) if memory > 0 else np.ones_like(tau),
             slot_supply=(first / scale) if slots > 0 else np.ones_like(tau),

@@ -245,7 +245,7 @@ def _assemble(
         residents=residents,
         max_num_seqs=sequences,
         max_num_seqs_reason=reason,
-        ttft_floor_s=unloaded_ttft_s(time, demand.prefill_tokens, budget),
+        ttft_floor_s=unloaded_ttft_s(time, demand.prefill_tokens, budget, demand.cached_tokens),
         rate_per_s=offered,
         max_utilisation=max_utilisation,
         curve_tokens=sizes,

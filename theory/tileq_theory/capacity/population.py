@@ -46,7 +46,7 @@ def residents_at_most(demand: Demand, limits: Limits, token_budget: int) -> floa
         bounds.append(float(limits.max_num_seqs))
     if limits.kv_tokens is not None and demand.kv_read_tokens > 0:
         lump = (2 * demand.attention_pairs - demand.prefill_tokens) / demand.prefill_tokens
-        held = demand.kv_read_tokens / demand.decode_tokens
+        held = max(demand.kv_held_tokens, 1e-300) / demand.decode_tokens
         bounds.append((limits.kv_tokens - lump) / held)
     return max(1.0, min(bounds))
 

@@ -35,7 +35,7 @@ def _terms(time: IterationTime, demand: Demand, limits: Limits, n: np.ndarray) -
     bounds = [
         (demand.prefill_tokens + demand.decode_tokens) / n,
         demand.decode_tokens * slots * ones,
-        max(kv_reads, demand.memory_iterations) * memory * ones,
+        max(kv_reads - demand.kv_shared_tokens, demand.memory_iterations) * memory * ones,
         demand.slot_iterations * slots * ones,
     ]
     if limits.tbt_s is None:

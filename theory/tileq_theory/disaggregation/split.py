@@ -45,7 +45,8 @@ def prefill_demand(demand: Demand) -> Demand:
         demand,
         decode_tokens=0.0,
         kv_read_tokens=0.0,
-        memory_iterations=float(max(demand.memory_iterations - demand.kv_read_tokens, 0.0)),
+        kv_shared_tokens=0.0,
+        memory_iterations=float(max(demand.memory_iterations - demand.kv_held_tokens, 0.0)),
         slot_iterations=float(max(demand.slot_iterations - demand.decode_tokens, 0.0)),
         longest_context_tokens=demand.longest_prompt_tokens,
     )
@@ -63,7 +64,8 @@ def decode_demand(demand: Demand) -> Demand:
         demand,
         prefill_tokens=0.0,
         attention_pairs=0.0,
-        memory_iterations=float(demand.kv_read_tokens),
+        cached_tokens=0.0,
+        memory_iterations=float(demand.kv_held_tokens),
         slot_iterations=float(demand.decode_tokens),
     )
 
@@ -158,7 +160,7 @@ def best_split(demand: Demand, *, nodes: int, prefill: Pool, decode: Pool, link:
         )
     first = capacity(prefill.time, prefill_demand(demand), prefill.limits.with_(nodes=1))
     second = capacity(decode.time, decode_demand(demand), decode.limits.with_(nodes=1))
-    wire, shared = link.node_s(demand.prefill_tokens), link.shared_rate_per_s(demand.prefill_tokens)
+    wire, shared = link.node_s(demand.prompt_tokens), link.shared_rate_per_s(demand.prompt_tokens)
     pools = (first.rate_per_s, second.rate_per_s)
     n = np.arange(1, count, dtype=float)
     ports = np.full(n.size, math.inf) if wire == 0 else np.minimum(n, count - n) / wire
@@ -176,7 +178,7 @@ def best_split(demand: Demand, *, nodes: int, prefill: Pool, decode: Pool, link:
         rates_per_s=rates,
         prefill=first,
         decode=second,
-        transfer_s=link.transfer_s(demand.prefill_tokens),
+        transfer_s=link.transfer_s(demand.prompt_tokens),
     )
 
 

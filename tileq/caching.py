@@ -1,0 +1,348 @@
+"""What a prefix cache leaves to compute: from the words of `--prefix-cache` to a workload with hits.
+
+The hits of a trace come from its block identities, those of conversations from their law
+(`tileq_theory.prefix_cache`); a share is taken as given. Memory that residents share is counted once. How much that
+is depends on how many there are, and these on the plan, so the two are computed in turn until they agree.
+"""
+
+from __future__ import annotations
+
+__all__ = ["CacheAnswer", "PrefixCache", "cached_plan", "parse_conversations", "parse_prefix_cache"]
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from tileq.traffic import Traffic
+from tileq_theory.errors import InputError, finite, near_matches
+
+if TYPE_CHECKING:
+    from tileq_theory.capacity import TilePlan
+    from tileq_theory.prefix_cache import CachedLengths, Conversations, Reuse
+
+_ROUNDS = 12
+_AGREE = 1e-3  # relative change of the residents below which the plan is not made again
+_EXPECTED = "expected off, infinite, kv, a number of tokens as 500000, or a share of the prompts as 40%"
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixCache:
+    """What was asked: an "infinite" cache, the "kv" memory, a cache of so many "tokens", or a "share" of hits."""
+
+    kind: Literal["infinite", "kv", "tokens", "share"]
+    amount: float = math.nan
+
+    @property
+    def label(self) -> str:
+        """The words of the option."""
+        amounts = {"tokens": f"{self.amount:.10g}", "share": f"{100 * self.amount:.10g}%"}
+        return amounts.get(self.kind, self.kind)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CacheAnswer:
+    """What the cache does to a plan.
+
+    Parameters
+    ----------
+    cache
+        What was asked.
+    without
+        The plan of the same question without a cache.
+    cache_tokens
+        Tokens of prompts and kept answers that one replica caches; None: no limit, or a share.
+    reach_requests
+        Requests back to which the cache remembers; None: all of them, or a share.
+    hit_tokens, hit_share
+        Mean prompt tokens found, and as a share of prompt tokens.
+    shared_tokens
+        Mean prompt tokens that other residents hold at the same time.
+    warnings
+        What was assumed.
+    """
+
+    cache: PrefixCache
+    without: TilePlan
+    cache_tokens: float | None
+    reach_requests: float | None
+    hit_tokens: float
+    hit_share: float
+    shared_tokens: float
+    warnings: tuple[str, ...]
+
+    def to_dict(self, tile: TilePlan) -> dict[str, Any]:
+        """Return the section `prefix_cache` of the plan's document; `tile` is the plan with the cache."""
+        before, after = self.without.capacity, tile.capacity
+        return {
+            "cache": self.cache.label,
+            "cache_tokens": self.cache_tokens,
+            "reach_requests": self.reach_requests,
+            "hit_tokens": self.hit_tokens,
+            "hit_share": self.hit_share,
+            "shared_tokens": self.shared_tokens,
+            "rate_gain": after.rate_per_s / before.rate_per_s - 1,
+            "without": {
+                "rate_per_s": before.rate_per_s,
+                "binding": before.binding,
+                "token_budget": self.without.token_budget,
+                "max_num_seqs": self.without.max_num_seqs,
+                "tile": self.without.to_dict()["tile"],
+                "residents": self.without.residents,
+                "ttft_floor_s": self.without.ttft_floor_s,
+            },
+        }
+
+
+def parse_prefix_cache(given: str | float | PrefixCache | None) -> PrefixCache | None:
+    """Return what `--prefix-cache` asks for; None for no cache.
+
+    Examples
+    --------
+    >>> parse_prefix_cache("40%").kind, parse_prefix_cache(500000).label, parse_prefix_cache("off")
+    ('share', '500000', None)
+    """
+    if given is None or isinstance(given, PrefixCache):
+        return given
+    text = str(given).strip().lower()
+    if text == "off":
+        return None
+    if text in ("infinite", "kv"):
+        return PrefixCache(text)  # type: ignore[arg-type]
+    is_share = text.endswith("%")
+    try:
+        amount = finite("prefix cache", float(text.removesuffix("%")))
+    except (ValueError, InputError):
+        raise InputError(f"prefix cache is {given!r}; {_EXPECTED}") from None
+    if is_share:
+        if not 0 <= amount <= 100:
+            raise InputError(f"prefix cache is {given!r}; expected a share between 0% and 100%")
+        return PrefixCache("share", amount / 100)
+    if amount < 1:
+        raise InputError(f"prefix cache is {given!r} tokens; {_EXPECTED}")
+    return PrefixCache("tokens", amount)
+
+
+def parse_conversations(text: str | Conversations) -> Conversations:
+    """Return the conversations that "turns=4:system=1000:user=100:answer=200:think=60" describes.
+
+    Also `prompts` (different system prompts), `zipf` (of their popularity), `block` (tokens of a block) and `answers`
+    (`kept`, or `dropped` where answers do not stay in the cache).
+
+    Examples
+    --------
+    >>> parse_conversations("turns=4:system=1000:user=100:answer=200:think=60").prompt_tokens
+    2000.0
+    """
+    from tileq_theory.prefix_cache import Conversations
+
+    if isinstance(text, Conversations):
+        return text
+    given: dict[str, Any] = {}
+    for part in text.split(":"):
+        name, sign, value = part.partition("=")
+        name = name.strip()
+        if not sign or name not in _KEYS:
+            raise InputError(
+                f"conversations have {part.strip()!r}; expected key=number; {near_matches('keys', name, _KEYS)}"
+            )
+        if _KEYS[name] in given:
+            raise InputError(f"conversations have {name} twice; expected it once")
+        given[_KEYS[name]] = _value(name, value.strip())
+    missing = [key for key in _NEEDED if _KEYS[key] not in given]
+    if missing:
+        raise InputError(
+            f"conversations {text!r} lack {', '.join(missing)}; expected {':'.join(f'{k}=...' for k in _NEEDED)}"
+        )
+    return Conversations(**given)
+
+
+_KEYS = {
+    "turns": "turns",
+    "system": "system_tokens",
+    "user": "user_tokens",
+    "answer": "answer_tokens",
+    "think": "think_s",
+    "prompts": "system_prompts",
+    "zipf": "zipf",
+    "block": "block_tokens",
+    "answers": "cache_answers",
+}
+_NEEDED = ("turns", "system", "user", "answer", "think")
+_WHOLE = {"system", "user", "answer", "prompts", "block"}
+
+
+def _value(name: str, text: str) -> float | bool:
+    if name == "answers":
+        if text not in ("kept", "dropped"):
+            raise InputError(f"conversations have answers={text}; expected kept or dropped")
+        return text == "kept"
+    try:
+        value = finite(name, float(text))
+    except ValueError:
+        raise InputError(f"conversations have {name}={text}; expected a number") from None
+    if name in _WHOLE and value != int(value):
+        raise InputError(f"conversations have {name}={text}; expected a whole number")
+    return int(value) if name in _WHOLE else value
+
+
+def cached_plan(
+    traffic: Traffic,
+    cache: PrefixCache,
+    without: TilePlan,
+    *,
+    rate_per_s: float | None,
+    kv_tokens: float,
+    solve: Callable[[Traffic], TilePlan],
+) -> tuple[Traffic, TilePlan, CacheAnswer]:
+    """Return the traffic with its hits, its plan, and what the cache does.
+
+    Parameters
+    ----------
+    traffic, without
+        The traffic, and its plan without a cache.
+    rate_per_s
+        Offered rate over all nodes, where known; a finite cache of conversations forgets in time, at capacity
+        otherwise.
+    kv_tokens
+        KV memory of one replica, tokens.
+    solve
+        Makes the plan of a traffic.
+    """
+    hits = _hits(traffic, cache, without, kv_tokens)
+    found, tile = traffic, without
+    for _ in range(_ROUNDS):
+        rate = tile.capacity.rate_per_s if rate_per_s is None or rate_per_s <= 0 else rate_per_s
+        law, reach = hits.law(tile.residents, rate)
+        found = _with_law(traffic, law)
+        before, tile = tile, solve(found)
+        if abs(tile.residents / before.residents - 1) < _AGREE and found is not traffic:
+            break
+    nodes = without.capacity.limits.nodes
+    shared = float(law.weights @ law.shared_tokens)
+    return (
+        found,
+        tile,
+        CacheAnswer(
+            cache=cache,
+            without=without,
+            cache_tokens=hits.cache_tokens,
+            reach_requests=reach if math.isfinite(reach) else None,
+            hit_tokens=float(law.weights @ law.cached_tokens),
+            hit_share=law.hit_share,
+            shared_tokens=shared,
+            warnings=tuple(hits.warnings(nodes)),
+        ),
+    )
+
+
+def _with_law(traffic: Traffic, law: CachedLengths) -> Traffic:
+    only = replace(traffic.workload.classes[0], lengths=law)
+    return replace(traffic, workload=replace(traffic.workload, classes=(only,)))
+
+
+def _hits(traffic: Traffic, cache: PrefixCache, without: TilePlan, kv_tokens: float) -> _Hits:
+    nodes = without.capacity.limits.nodes
+    size = {"kv": float(kv_tokens), "tokens": cache.amount}.get(cache.kind)
+    if cache.kind == "share":
+        return _ShareHits(traffic, None, nodes, cache.amount)
+    if len(traffic.workload.classes) > 1 or traffic.prefixes is None:
+        raise InputError(
+            f"prefix cache is {cache.label!r}, but {traffic.label} does not tell which prompts share a prefix; give a "
+            "trace with block identities (Mooncake, Bailian), conversations, or the share that is found, as 40%"
+        )
+    from tileq_theory.prefix_cache import Conversations
+
+    if isinstance(traffic.prefixes, Conversations):
+        return _ConversationHits(traffic, size, nodes, traffic.prefixes, cache.kind == "kv")
+    return _TraceHits(traffic, size, nodes, _reuse(traffic), cache.kind == "kv")
+
+
+def _reuse(traffic: Traffic) -> Reuse:
+    from tileq_theory.prefix_cache import Reuse
+
+    trace: Any = traffic.prefixes
+    blocks = trace.blocks
+    return Reuse.of_blocks(blocks.ids, blocks.offsets, blocks.block_tokens, trace.prompt_tokens)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Hits:
+    traffic: Traffic
+    cache_tokens: float | None
+    nodes: int
+
+    def law(self, residents: float, rate_per_s: float) -> tuple[CachedLengths, float]:
+        """Return the law with hits, and how many requests back the cache remembers."""
+        raise NotImplementedError
+
+    def warnings(self, nodes: int) -> list[str]:
+        """Return what was assumed."""
+        if nodes == 1:
+            return []
+        return [f"the caches of {nodes} replicas serve as one: prompts with a common prefix go to the same replica"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ShareHits(_Hits):
+    share: float
+
+    def law(self, residents: float, rate_per_s: float) -> tuple[CachedLengths, float]:
+        from tileq_theory.prefix_cache import share_cached
+
+        return share_cached(self.traffic.workload.lengths, self.share), math.nan
+
+    def warnings(self, nodes: int) -> list[str]:
+        return ["the share of hits was given; no memory was counted for the cache beside the residents"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _TraceHits(_Hits):
+    reuse: Reuse
+    with_answers: bool
+
+    def law(self, residents: float, rate_per_s: float) -> tuple[CachedLengths, float]:
+        from tileq_theory.prefix_cache import CachedLengths
+
+        trace: Any = self.traffic.prefixes
+        per_request = self.reuse.references / self.reuse.requests
+        answers = (
+            float(trace.output_tokens.mean()) / self.reuse.block_tokens / per_request if self.with_answers else 0.0
+        )
+        window = math.inf
+        if self.cache_tokens is not None:
+            blocks = self.nodes * self.cache_tokens / self.reuse.block_tokens
+            window = self.reuse.window(blocks, extra_per_touch=answers)
+        cached = self.reuse.hit_tokens_within(window)
+        together = self.reuse.shared_tokens(residents * self.nodes * per_request)
+        law = CachedLengths(
+            self.traffic.workload.lengths,
+            trace.prompt_tokens,
+            cached,
+            np.minimum(cached, together),
+            output_tokens=trace.output_tokens,
+        )
+        return law, window / per_request
+
+    def warnings(self, nodes: int) -> list[str]:
+        told = "the trace names blocks of prompts only: an answer counts as new when it first comes back in a prompt"
+        return [*_Hits.warnings(self, nodes), told]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ConversationHits(_Hits):
+    talks: Conversations
+    with_answers: bool
+
+    def law(self, residents: float, rate_per_s: float) -> tuple[CachedLengths, float]:
+        from tileq_theory.prefix_cache import CachedLengths
+
+        talks = self.talks
+        reach = math.inf if self.cache_tokens is None else talks.reach_s(self.nodes * self.cache_tokens, rate_per_s)
+        prompt, cached, weight = talks.turn_law(reach, rate_per_s)
+        # a conversation takes one turn at a time: residents share system prompts alone
+        shared = np.minimum(cached, talks.shared_tokens(residents * self.nodes))
+        law = CachedLengths(self.traffic.workload.lengths, prompt, cached, shared, weights=weight)
+        return law, reach * rate_per_s
