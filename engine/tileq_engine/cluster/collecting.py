@@ -125,7 +125,7 @@ def collect_cluster(
         prefill_node=made.column(X, "source"),
         routed=made.column(X, "routed"),
         **columns,
-        prefix_hit_tokens=np.sum([node.prefix_hit_tokens for node in nodes], axis=0, dtype=np.int64),
+        prefix_hit_tokens=np.asarray(np.sum([node.prefix_hit_tokens for node in nodes], axis=0), dtype=np.int64),
         nodes=nodes,
         gaps=merged_gaps([node.gaps for node in nodes]),
         transfers=Transfers(*(np.ascontiguousarray(c) for c in transfers.T)),

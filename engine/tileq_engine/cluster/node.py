@@ -13,7 +13,8 @@ from typing import Any
 
 from tileq_engine.pressure import bottleneck, note_bottleneck
 from tileq_engine.records import Records
-from tileq_engine.simulator_loop import begin_iteration, decide, end_iteration
+from tileq_engine.simulator_iteration import begin_iteration, end_iteration
+from tileq_engine.simulator_loop import decide
 from tileq_engine.simulator_record import advance
 from tileq_engine.simulator_step import turned_away
 
