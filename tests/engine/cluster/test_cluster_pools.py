@@ -59,15 +59,15 @@ def test_the_shared_link_is_a_fifo_server() -> None:
     config = EngineConfig(token_budget=100_000, max_num_seqs=1000, sample_limit=2)
     means = []
     for seed in range(12):
-        requests = poisson(rho / transfer_s, 20_000, 100, 2, seed)
+        requests = poisson(rho / transfer_s, 12_000, 100, 2, seed)
         nodes = [Node("p", instant, config=config, role="prefill"), Node("d", instant, config=config, role="decode")]
         sent = simulate_cluster(requests, Cluster(nodes, link=link)).transfers
-        kept = slice(2000, None)
+        kept = slice(1500, None)
         means.append(float((sent.end_ps - sent.ready_ps)[kept].mean()) * 1e-12 - transfer_s)
     half = student.ppf(1 - 0.5e-4, 11) * np.std(means, ddof=1) / np.sqrt(12)
     law = rho / (2 * (1 - rho)) * transfer_s
     assert abs(np.mean(means) - law) <= half, (np.mean(means), law, half)
-    assert half < 0.15 * law
+    assert half < 0.2 * law
 
 
 def test_a_full_decode_pool_holds_the_prefill_side() -> None:
