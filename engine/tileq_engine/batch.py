@@ -173,7 +173,7 @@ def admission_blocks(R: Records, S: Records, i: int) -> Any:
         return 0
     else:
         tokens = r.prompt + r.gen - r.replay
-    if s.alloc == _RESERVE:
+    if s.alloc == _RESERVE and s.hand == 0:
         left = r.predicted - r.gen
         tokens += (left if left > 1 else 1) - (s.emit if r.cached == 0 else 1)
     need = blocks_for(tokens, s.block)
@@ -227,7 +227,9 @@ def admit_request(R: Records, B: Records, S: Records, O: Any, P: Any, i: int) ->
     if r.cached > 0:
         b.phase = _DECODE
         s.returned += 1
-        if r.preempted > 0:
+        if r.held != 0:
+            r.held = 0  # carried here by the cluster's link
+        elif r.preempted > 0:
             s.swap_tokens += r.cached
             s.swapped += r.cached
             r.swapped += r.cached

@@ -29,11 +29,13 @@ import platform
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+from tileq_engine.cluster.records import CLUSTER_FIELDS, NODE_FIELDS, PLACE_FIELDS, POOL_FIELDS, RULE_SETS
 from tileq_engine.records import REQUEST_FIELDS, SCALAR_FIELDS, SLOT_FIELDS, record_dtype
 
 CACHE_VARIABLE = "TILEQ_CACHE_DIR"
@@ -65,8 +67,18 @@ _MODULES = (
     "simulator_loop",
     "simulator_single_loop",
     "scheduler_kernels",
+    "cluster.trees",
+    "cluster.node",
+    "cluster.touch",
+    "cluster.routing",
+    "cluster.placing",
+    "cluster.handing",
+    "cluster.failing",
+    "cluster.loop",
+    "cluster.entry",
 )
-_ENTRY_POINTS = ("run_until", "run_single", "announce_at", "decide_at", "complete_at", "lru_pass")
+_ENTRY_POINTS = ("run_until", "run_single", "announce_at", "decide_at", "complete_at", "lru_pass", "simulate_nodes")
+_CLUSTER_RECORDS = (CLUSTER_FIELDS, NODE_FIELDS, POOL_FIELDS, PLACE_FIELDS)
 _HOOK_PREFIXES = ("decodes_", "order_", "admit_", "evict_", "mix_")
 # numba counts references of every array passed to a function, by atomic instructions: 60 % of the loop's time. The
 # kernels allocate nothing and their caller holds all arrays, so there is nothing to count.
@@ -156,7 +168,8 @@ def _kernel_file(text: str) -> Path:
     import numba
     import numpy as np
 
-    stamp = "\n".join((text, repr((REQUEST_FIELDS, SLOT_FIELDS, SCALAR_FIELDS)), numba.__version__, np.__version__))
+    fields = (REQUEST_FIELDS, SLOT_FIELDS, SCALAR_FIELDS, *_CLUSTER_RECORDS)
+    stamp = "\n".join((text, repr(fields), numba.__version__, np.__version__))
     digest = hashlib.sha256((stamp + platform.python_version() + platform.machine()).encode()).hexdigest()[:16]
     try:
         return _write_module(cache_root() / f"kernels-{digest}", text)
@@ -188,8 +201,19 @@ def _signatures() -> dict[str, Any]:
         "lru_pass": int64(I, I, I, I, I, I, int64),
         "decide_at": int64(R, B, S, I, I, I, I, I, int64, *five),
         "complete_at": int64(R, B, S, I, I, I, I, I, I, I, int64),
+        "simulate_nodes": _nodes_signature(R, B, S, five),
     }
     return {**hooks, **entry}
+
+
+def _nodes_signature(requests: Any, slots: Any, scalars: Any, hooks: tuple[Any, ...]) -> Any:
+    """Return the signature of the cluster's entry: the engine's arrays, the cluster's, and the sets of rules."""
+    from numba import float64, from_dtype, int64
+
+    I, F = int64[::1], float64[::1]  # noqa: E741
+    records = tuple(from_dtype(record_dtype(fields))[::1] for fields in _CLUSTER_RECORDS)
+    own = (*records, I, I, I, F, I, I, I, I, I)
+    return int64(requests, slots, scalars, *(12 * (I,)), *own, *(RULE_SETS * hooks))
 
 
 _LOCK = threading.RLock()
@@ -236,7 +260,9 @@ def fresh_plain_kernels() -> Kernels:
 def _fixed(function: Any, signature: Any) -> Any:
     """Compile `function` for `signature` alone: called with hooks, numba would otherwise specialise it on each."""
     if signature.args not in function.overloads:
-        function.compile(signature)
+        with warnings.catch_warnings():  # numba calls functions as arguments experimental where they stand in tuples
+            warnings.filterwarnings("ignore", message="First-class function type feature is experimental")
+            function.compile(signature)
         function.disable_compile()
     return function
 

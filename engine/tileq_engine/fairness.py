@@ -17,6 +17,7 @@ __all__ = [
     "TENANT_SAMPLE",
     "at_quota",
     "credit_tenants",
+    "depart_tenant",
     "leave_tenant",
     "sample_tenants",
     "seat_tenant",
@@ -113,6 +114,13 @@ def unseat_tenant(R: Records, S: Records, P: Any, i: int, cached: int) -> None:
     P[at + _QUEUED] += 1
     if cached > r.seen:
         r.seen = cached
+
+
+def depart_tenant(R: Records, S: Records, P: Any, i: int) -> None:
+    """Count waiting request `i` out of the system: its node has failed, or it is moved to another."""
+    at = S[0].tenants + _ACCOUNT_ROW * R[i].tenant
+    P[at + _QUEUED] -= 1
+    P[at + _PRESENT] -= 1
 
 
 def leave_tenant(R: Records, S: Records, P: Any, i: int) -> None:

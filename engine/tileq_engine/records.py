@@ -67,6 +67,7 @@ REQUEST_FIELDS: tuple[tuple[str, str], ...] = (
     ("over", "i4"),  # gaps above the limit
     ("victim", "i4"),  # whoever was preempted before it in this decision, -1 for nobody
     ("seen", "i4"),  # most tokens cached in an earlier life: what is computed again is no service (tenants only)
+    ("held", "i4"),  # blocks that a prefill node holds for it until its KV has been carried away; not 0 until admitted
     ("admit", "i8"),
     ("prefill_end", "i8"),
     ("first", "i8"),
@@ -159,6 +160,9 @@ _INTEGERS = (
     *("pressure", "press_waiting", "press_blocks", "full", "low", "control", "least", "most"),
     # the first prefill that found no block for its next chunk, and that chunk
     *("stuck", "stuck_tokens"),
+    # a node of a cluster: given to it and not at the policy yet, where it stands, its batch's time, how far it may
+    # jump, when arrivals end, a node that hands over its prefills, blocks held and promised, slow after a start
+    *("pending", "state", "took", "horizon", "closing", "hand", "handed", "held", "promised", "slow_until", "slow"),
 )
 
 SCALAR_FLOATS = (
@@ -208,8 +212,14 @@ _PLAIN = {
 }
 
 
+@functools.cache
+def _plain_kind(fields: tuple[tuple[str, str], ...]) -> type:
+    return _PLAIN.get(fields) or _plain_class("Record", fields)
+
+
 def make_records(fields: tuple[tuple[str, str], ...], count: int, compiled: bool) -> Records:
     """Return `count` zeroed records: a structured array when compiled, a list of plain objects when not."""
     if compiled:
         return np.zeros(count, dtype=record_dtype(fields))
-    return [_PLAIN[fields]() for _ in range(count)]
+    kind = _plain_kind(fields)
+    return [kind() for _ in range(count)]

@@ -43,16 +43,25 @@ def _fail(S: Records, error: int, request: int, value: int) -> None:
 
 
 def backlog(R: Records, B: Records, S: Records, H: Any, O: Any) -> Any:  # noqa: E741
-    """Return the tokens left of every request in the system, from the records: RAD's Lyapunov function."""
+    """Return the tokens left of every request in the system, from the records: RAD's Lyapunov function.
+
+    Of a node that hands its requests over, those of their prefills.
+    """
     s = S[0]
     total = 0
     for k in range(s.nres):
         b = B[O[k]]
+        if s.hand == 1:
+            total += b.target - b.cached
+            continue
         total += b.output - b.gen + b.replay
         if b.phase == _PREFILL:
             total += b.target - b.cached - s.emit
     for j in range(s.nwait):
         r = R[H[j]]
+        if s.hand == 1:
+            total += r.prompt + r.gen - r.replay
+            continue
         total += r.output - r.gen + r.replay
         if r.cached == 0:
             total += r.prompt + r.gen - r.replay - s.emit
@@ -65,7 +74,7 @@ def verify(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any) -> None: 
     decodes = 0
     chunks = 0
     decoding = 0
-    blocks = s.free
+    blocks = s.free + s.held + s.promised
     who = -1
     for k in range(s.nres):
         b = B[O[k]]

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["Pairs", "collect"]
+__all__ = [
+    "COLUMNS",
+    "Pairs",
+    "collect",
+    "counters",
+    "gap_record",
+    "integrals",
+    "merge_pairs",
+    "table_columns",
+    "write_back",
+]
 
 from typing import Any
 
@@ -38,7 +48,7 @@ _PREFIX_COUNTERS = (
     ("prefix_evicted_blocks", "evicted_nodes"),
     ("prefix_merged_blocks", "merged_nodes"),
 )
-_COLUMNS = {
+COLUMNS = {
     "admit_ps": "admit",
     "prefill_end_ps": "prefill_end",
     "first_token_ps": "first",
@@ -69,7 +79,7 @@ class Pairs:
         if count == 0:
             return
         rows = np.asarray(state.GP[: 3 * count], dtype=np.int64).reshape(-1, 3)
-        self._merged = _merge(np.concatenate([self._merged, rows]))
+        self._merged = merge_pairs(np.concatenate([self._merged, rows]))
         state.set_scalars({"npairs": 0})
         for at in range(5, len(state.GS), GAP_FIELDS):
             state.GS[at] = -1
@@ -84,7 +94,8 @@ class Pairs:
         return self._merged
 
 
-def _merge(rows: np.ndarray) -> np.ndarray:
+def merge_pairs(rows: np.ndarray) -> np.ndarray:
+    """Return rows of (gap, group, count) with each pair once, by group and gap."""
     groups, span = int(rows[:, 1].max()) + 1, int(rows[:, 0].max()) + 1
     if span < 2**62 // groups:  # one key a row: sorting is the cost of a short run
         key = rows[:, 1] * span + rows[:, 0]
@@ -109,7 +120,8 @@ def bin_middle(index: np.ndarray) -> np.ndarray:
     return low + np.where(index < 128, 0, ((np.int64(1) << octave) - 1) // 2)
 
 
-def _gaps(state: State, pairs: Pairs, names: tuple[str, ...]) -> GapRecord:
+def gap_record(state: State, pairs: Pairs, names: tuple[str, ...]) -> GapRecord:
+    """Return the distribution of the gaps that the run has recorded."""
     exact = state.scalar("gap_mode") == 0
     if exact:
         gap, group, count = (np.ascontiguousarray(c) for c in pairs.rows.T)
@@ -129,12 +141,13 @@ def _gaps(state: State, pairs: Pairs, names: tuple[str, ...]) -> GapRecord:
     )
 
 
-def _columns(flat: Any, count: int, width: int) -> list[np.ndarray]:
+def table_columns(flat: Any, count: int, width: int) -> list[np.ndarray]:
+    """Return the columns of `count` rows that stand one behind the other."""
     rows = np.asarray(flat[: count * width], dtype=np.int64).reshape(-1, width)
     return [np.ascontiguousarray(c) for c in rows.T]
 
 
-def _write_back(state: State) -> None:
+def write_back(state: State) -> None:
     """Bring what the residents carry to their requests' records."""
     for k in range(state.scalar("nres")):
         b = state.B[state.O[k]]
@@ -145,7 +158,7 @@ def _write_back(state: State) -> None:
                 setattr(state.R[b.id], name, getattr(b, name))
 
 
-def _counters(state: State, config: EngineConfig) -> dict[str, int]:
+def counters(state: State, config: EngineConfig) -> dict[str, int]:
     """Return the run's totals; those of a prefix cache only where there is one."""
     found = {name: state.scalar(field) for name, field in _COUNTERS}
     if config.prefix_cache:
@@ -162,7 +175,8 @@ def _prefix_hits(state: State, count: int) -> np.ndarray:
     return np.ascontiguousarray(rows.reshape(-1, ROW)[:, SAVED])
 
 
-def _integrals(state: State) -> dict[str, int]:
+def integrals(state: State) -> dict[str, int]:
+    """Return the exact areas of the run."""
     shift = 24
     return {
         "in_system_ps": (state.scalar("area_n_hi") << shift) + state.scalar("area_n_lo"),
@@ -185,11 +199,11 @@ def collect(
 ) -> RawRun:
     """Return the run that has ended in `state`; `columns` where its records are kept elsewhere."""
     pairs.flush(state)
-    _write_back(state)
+    write_back(state)
     count = len(requests)  # the records may have room for more
-    held = [c[:count] for c in state.columns(*_COLUMNS.values())] if columns is None else columns
-    rows = _columns(state.SA, state.scalar("nsamples"), state.scalar("row"))
-    given: dict[str, Any] = dict(zip(_COLUMNS, held, strict=True))
+    held = [c[:count] for c in state.columns(*COLUMNS.values())] if columns is None else columns
+    rows = table_columns(state.SA, state.scalar("nsamples"), state.scalar("row"))
+    given: dict[str, Any] = dict(zip(COLUMNS, held, strict=True))
     return RawRun(
         requests=requests,
         policy=policy,
@@ -201,11 +215,11 @@ def collect(
         arrival_ps=requests.arrival_ps,
         **given,
         prefix_hit_tokens=_prefix_hits(state, count),
-        gaps=_gaps(state, pairs, requests.group_names or ("class 0",)),
+        gaps=gap_record(state, pairs, requests.group_names or ("class 0",)),
         samples=IterationSamples(state.scalar("stride"), *rows[:SAMPLE_FIELDS]),
-        trace=Trace(*_columns(state.TR, state.scalar("ntrace"), TRACE_FIELDS)),
-        integrals=_integrals(state),
-        counters=_counters(state, config),
+        trace=Trace(*table_columns(state.TR, state.scalar("ntrace"), TRACE_FIELDS)),
+        integrals=integrals(state),
+        counters=counters(state, config),
         tenants=tenant_record(state, rows[SAMPLE_FIELDS:], requests, config),
         bottlenecks=pairs.bottlenecks(),
     )

@@ -86,6 +86,7 @@ def stretch(R: Records, S: Records, steps: int, duration: int) -> Any:
         most = min(most, (s.stop_time - s.now + duration - 1) // duration)
         if s.next < s.n:
             most = min(most, (R[s.next].arrival - s.now) // duration)
+        most = min(most, (s.horizon - s.now) // duration)
     return max(most, 1)
 
 
@@ -104,7 +105,7 @@ def blocks_then(B: Records, S: Records, O: Any, steps: int) -> Any:  # noqa: E74
 def interrupted(S: Records) -> Any:
     """Return whether stepping would decide anew here, or stop."""
     s = S[0]
-    return ((s.deaf == 0 or s.warm == 1) and s.joined < s.next) or stop_reason(S) > 0
+    return ((s.deaf == 0 or s.warm == 1) and (s.joined < s.next or s.pending > 0)) or stop_reason(S) > 0
 
 
 def jump(
@@ -201,6 +202,8 @@ def walk(
         pairs2 += more_pairs2
         kv += more_kv
         duration = with_context_ps(alike, s.e, s.k, sequences, pairs2, kv)
+        if s.now + duration > s.horizon:
+            break  # of the time behind it nothing is known yet
         if s.iters & (s.stride - 1) == 0:
             sample(S, SA, s.now, duration, blocks_then(B, S, O, done + 1))
         count = stretch(R, S, steps - done, duration) if at_once else 1

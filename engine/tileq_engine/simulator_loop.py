@@ -6,7 +6,7 @@ SA: samples; TR: trace; D: scratch of durations. The five hooks are the policy's
 
 from __future__ import annotations
 
-__all__ = ["complete", "decide", "join", "run_until", "start_batch"]
+__all__ = ["begin_iteration", "complete", "decide", "end_iteration", "join", "run_until", "start_batch"]
 
 from typing import Any
 
@@ -39,10 +39,41 @@ def join(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any, order: Any)
         if s.account > 0:
             welcome_tenant(R, S, P, i)
         r.key = order(R, S, P, i)
-        if r.cached > 0 and s.seat == 1 and s.nres < s.max_seqs and admission_blocks(R, S, i) <= s.free:
-            admit_request(R, B, S, O, P, i)
-        else:
-            push_waiting(R, S, H, i)
+        seat_or_queue(R, B, S, H, O, P, i)
+    if s.pending > 0:
+        join_pending(R, B, S, H, O, P, order)
+
+
+def seat_or_queue(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any, i: int) -> None:  # noqa: E741
+    """Make request `i` a resident at once when it comes with its KV and there is room, else let it wait."""
+    s = S[0]
+    if R[i].cached > 0 and s.seat == 1 and s.nres < s.max_seqs and admission_blocks(R, S, i) <= s.free:
+        admit_request(R, B, S, O, P, i)
+    else:
+        push_waiting(R, S, H, i)
+
+
+def join_pending(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any, order: Any) -> None:  # noqa: E741
+    """Bring the requests that a router has given to this node to the policy; they stand at the end of `H`, backwards.
+
+    `H` has room for them and for the queue they join at once.
+
+    Blocks that were set aside for a request whose KV has come from another node are free for it now.
+    """
+    s = S[0]
+    last = len(H) - 1
+    for k in range(s.pending):
+        i = H[last - k]
+        r = R[i]
+        if r.held > 0:
+            need = admission_blocks(R, S, i)
+            s.free += need
+            s.promised -= need
+        if s.account > 0:
+            welcome_tenant(R, S, P, i)
+        r.key = order(R, S, P, i)
+        seat_or_queue(R, B, S, H, O, P, i)
+    s.pending = 0
 
 
 def start_batch(B: Records, S: Records, O: Any) -> None:  # noqa: E741
@@ -121,6 +152,7 @@ def complete(
     s = S[0]
     left = _FAR
     released = 0
+    handed = 0
     kept = 0
     lead = deadline_lead(S)
     if s.tree > 0:
@@ -159,10 +191,9 @@ def complete(
                 r = R[b.id]
                 if r.prefill_end < 0:
                     r.prefill_end = s.now
-                if s.emit == 1:
-                    if _deliver(S, GS, GP, GH, r, b, duration):
-                        GC[b.group] += 1
-                    done = b.gen == b.output
+                if s.emit == 1 and _deliver(S, GS, GP, GH, r, b, duration):
+                    GC[b.group] += 1
+                done = b.gen == b.output or s.hand == 1
                 if s.deadline > 0:
                     set_deadline(S, b, lead)
             elif more // b.chunk < left:
@@ -173,9 +204,17 @@ def complete(
             r.last = b.last
             r.max_gap = b.max_gap
             r.over = b.over
-            r.finish = s.now
-            r.status = 3
-            released += give_back(S, P, b) if s.tree > 0 else b.blocks
+            if b.gen == b.output:
+                r.finish = s.now
+                r.status = 3
+                released += give_back(S, P, b) if s.tree > 0 else b.blocks
+            else:  # a prefill node's: its blocks are held until its KV has been carried to another node
+                r.cached = b.cached
+                r.held = b.blocks
+                s.held += b.blocks
+                r.victim = s.handed
+                s.handed = b.id
+                handed += 1
             b.blocks = 0
             b.phase = 0
             if s.account > 0:
@@ -189,7 +228,7 @@ def complete(
     if gone > 0:
         s.nres = kept
         s.nsys -= gone
-        s.finished += gone
+        s.finished += gone - handed
         s.free += released
         left = 0
     GC[group] += same
@@ -266,6 +305,73 @@ def observe_jump(R: Records, B: Records, S: Records, O: Any, P: Any, begin: int,
         note_bottleneck(S, P, s.cause, begin, s.now, steps)
 
 
+def begin_iteration(
+    R: Records,
+    B: Records,
+    S: Records,
+    H: Any,
+    O: Any,  # noqa: E741
+    P: Any,
+    SA: Any,
+    TR: Any,
+    order: Any,
+    admit: Any,
+) -> Any:
+    """Start the batch that has been formed: its time, the clock at its end, what is written down of it.
+
+    Return the time, -1 where the clock cannot count it.
+    """
+    s = S[0]
+    start = s.now
+    duration = (
+        duration_ps(s.c, s.w, s.a, s.b, s.beta, s.e, s.k, s.s, s.npre + s.ndec + s.pad, s.pairs2, s.kv, s.seqs)
+        + s.swap_ps * s.swap_tokens
+    )
+    if start < s.slow_until:  # a node that has just come up
+        duration += duration // 1000 * s.slow + duration % 1000 * s.slow // 1000
+    if duration < 0 or duration > _FAR or 1.0 * s.swap_ps * s.swap_tokens > 4e18:
+        s.error = 14  # 2**62 ps are all that the clock counts; 2**63 would wrap around
+        s.error_id = -1
+        return -1
+    sample(S, SA, start, duration, s.total_blocks - s.free)
+    if s.trace_cap > 0:
+        trace_batch(B, S, O, TR, start, duration)
+    if s.extras > 0:
+        observe(R, B, S, H, P, SA, duration, order, admit)
+    s.took = duration
+    account(S, duration)
+    return duration
+
+
+def end_iteration(
+    R: Records,
+    B: Records,
+    S: Records,
+    O: Any,  # noqa: E741
+    P: Any,
+    GS: Any,
+    GP: Any,
+    GH: Any,
+    GC: Any,
+    SA: Any,
+    D: Any,
+) -> None:
+    """End the batch that has run until `now`, then repeat it as often as nothing can change."""
+    s = S[0]
+    announce(R, S, s.now - 1)
+    advance(S, s.now)
+    s.work -= s.npre + s.ndec
+    if s.extras > 0:
+        observe_end(R, B, S, O, P, s.took)
+    left = complete(R, B, S, O, P, GS, GP, GH, GC, s.took)
+    if s.macro == 1 and s.repeat == 1 and s.npreempt + s.returned == 0 and left > 1 and s.now >= s.slow_until:
+        before = s.now
+        jumped = s.jumped
+        jump(R, B, S, O, GS, GP, GH, GC, SA, D, left)
+        if s.extras > 0 and s.jumped > jumped:
+            observe_jump(R, B, S, O, P, before, s.jumped - jumped)
+
+
 def run_until(
     R: Records,
     B: Records,
@@ -329,30 +435,6 @@ def run_until(
             s.now = to
             continue
         s.empties = 0
-        start = s.now
-        duration = (
-            duration_ps(s.c, s.w, s.a, s.b, s.beta, s.e, s.k, s.s, tokens + s.pad, s.pairs2, s.kv, s.seqs)
-            + s.swap_ps * s.swap_tokens
-        )
-        if duration < 0 or duration > _FAR or 1.0 * s.swap_ps * s.swap_tokens > 4e18:
-            s.error = 14  # 2**62 ps are all that the clock counts; 2**63 would wrap around
-            s.error_id = -1
+        if begin_iteration(R, B, S, H, O, P, SA, TR, order, admit) < 0:
             return _ERROR
-        sample(S, SA, start, duration, s.total_blocks - s.free)
-        if s.trace_cap > 0:
-            trace_batch(B, S, O, TR, start, duration)
-        if s.extras > 0:
-            observe(R, B, S, H, P, SA, duration, order, admit)
-        account(S, duration)
-        announce(R, S, s.now - 1)
-        advance(S, s.now)
-        s.work -= tokens
-        if s.extras > 0:
-            observe_end(R, B, S, O, P, duration)
-        left = complete(R, B, S, O, P, GS, GP, GH, GC, duration)
-        if s.macro == 1 and s.repeat == 1 and s.npreempt + s.returned == 0 and left > 1:
-            before = s.now
-            jumped = s.jumped
-            jump(R, B, S, O, GS, GP, GH, GC, SA, D, left)
-            if s.extras > 0 and s.jumped > jumped:
-                observe_jump(R, B, S, O, P, before, s.jumped - jumped)
+        end_iteration(R, B, S, O, P, GS, GP, GH, GC, SA, D)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["State", "make_state"]
+__all__ = ["State", "make_state", "request_records"]
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -141,7 +141,7 @@ def make_state(
     integers = [*own, *integers]
     region, tree = _prefix_tree(requests, config, len(integers) + 1, n)
     state = State(
-        R=_request_records(requests, n, compiled) if records else make_records(REQUEST_FIELDS, 0, compiled),
+        R=request_records(requests, n, compiled) if records else make_records(REQUEST_FIELDS, 0, compiled),
         B=make_records(SLOT_FIELDS, slots, compiled),
         S=S,
         H=_integers(max(n, 1) if records else 1, compiled),
@@ -220,6 +220,8 @@ def _set_scalars(
         "stop_backlog": config.stop_backlog or _FAR,
         "stop_iters": bound or _FAR,
         "chunk_stop": _FAR,
+        "horizon": _FAR,
+        "handed": -1,
         "macro": int(macro and config.trace_limit == 0),
         "check": int(config.check or bool(policy.own_rules)),
         "gap_mode": int(not exact),
@@ -241,7 +243,8 @@ def _set_scalars(
     state.set_scalars(values)
 
 
-def _request_records(requests: Requests, n: int, compiled: bool) -> Records:
+def request_records(requests: Requests, n: int, compiled: bool) -> Records:
+    """Return `n` records of which the first are those of `requests`, as they are before they arrive."""
     R = make_records(REQUEST_FIELDS, n, compiled)
     columns: dict[str, np.ndarray] = {
         "arrival": requests.arrival_ps,

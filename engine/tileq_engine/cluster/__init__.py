@@ -1,0 +1,40 @@
+"""Clusters: nodes behind a router, prefill and decode pools, failures; each node a compiled engine of its own."""
+
+from __future__ import annotations
+
+__all__ = [
+    "Cluster",
+    "ClusterRun",
+    "Failure",
+    "Node",
+    "Router",
+    "placement_weights",
+    "router",
+    "router_names",
+    "simulate_cluster",
+]
+
+import importlib
+from typing import Any
+
+_HOMES = {
+    "Cluster": "nodes",
+    "ClusterRun": "result",
+    "Failure": "nodes",
+    "Node": "nodes",
+    "Router": "routers",
+    "placement_weights": "placement",
+    "router": "routers",
+    "router_names": "routers",
+    "simulate_cluster": "simulation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"tileq_engine.cluster.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'tileq_engine.cluster' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

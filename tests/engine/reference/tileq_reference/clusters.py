@@ -1,0 +1,466 @@
+"""Clusters in plain Python: the single-engine referee as a node, one global list of events, no trees and no laziness.
+
+At one instant: iterations end, transfers arrive, planned events happen, requests are routed, nodes decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tileq_reference.core import Batch, Config, Cost, Request, Simulator
+
+FAR = 1 << 62
+M1, M2 = 4294967087, 4294944443
+
+
+class Mrg32k3a:
+    """L'Ecuyer's combined generator, from its definition."""
+
+    def __init__(self, state: list[int]):
+        self.a, self.b = state[:3], state[3:]
+
+    def __call__(self) -> int:
+        p = (1403580 * self.a[1] - 810728 * self.a[0]) % M1
+        q = (527612 * self.b[2] - 1370589 * self.b[0]) % M2
+        self.a, self.b = [*self.a[1:], p], [*self.b[1:], q]
+        return (p - q) % M1
+
+    def sample(self, population: list[int], count: int) -> list[int]:
+        """Without replacement."""
+        left, found = list(population), []
+        while left and len(found) < count:
+            found.append(left.pop(self() * len(left) // M1))
+        return found
+
+
+class Node(Simulator):
+    """The referee's engine, stopped at both ends of an iteration."""
+
+    def __init__(self, config: Config, cost: Cost, policy: Callable[[Simulator], None], role: str, weight: float = 1.0):
+        super().__init__([], config, cost, policy)
+        self.role, self.weight = role, weight
+        self.up, self.open, self.due = True, False, False
+        self.end, self.rest_until = 0, FAR
+        self.entered: list[Request] = []
+        self.handed: list[Request] = []
+        self.held: dict[int, int] = {}  # request -> blocks kept until it has been carried away
+        self.promised: dict[int, int] = {}
+        self.coming, self.stamp, self.passes = 0, 0, 0
+        self.aborted = self.lost = 0
+
+    @property
+    def in_system(self) -> int:
+        return len(self.waiting) + len(self.running) + len(self.entered)
+
+    @property
+    def work(self) -> int:
+        return sum(self.tokens_to_do(r) for r in [*self.entered, *self.waiting, *self.running])
+
+    def tokens_to_do(self, r: Request) -> int:
+        emit = 1 if self.c.engine_convention else 0
+        fresh = r.status != "running" and r.kv == 0
+        prefill = r.prompt + r.generated if fresh else max(r.target - r.kv, 0)
+        if self.role == "prefill":
+            return prefill
+        left = r.output - r.generated
+        return left if prefill == 0 else prefill + left - emit
+
+    def enter(self, r: Request, now: int) -> bool:
+        if not self.open:
+            self.now = now
+            self.due = True
+        r.reason = self.refuses(r)
+        if r.reason:
+            r.status = "rejected"
+            return False
+        r.status, r.returning = "waiting", False
+        r.target = r.prompt + r.generated if r.kv == 0 else r.kv
+        self.entered.append(r)
+        return True
+
+    def refuses(self, r: Request) -> int:
+        reason = self.turned_away(r)
+        if self.role == "prefill" and reason == 2 and -(-(r.prompt + r.generated) // 16) <= self.c.kv_blocks:
+            reason = 4 if self.c.queue_limit is not None and self.in_system >= self.c.queue_limit else 0
+        return 0 if r.id in self.promised and reason >= 3 else reason
+
+    def fits(self, r: Request) -> bool:
+        seats = self.in_system + self.coming
+        if not self.up or seats >= self.c.max_seqs or self.peak_blocks(r) > self.c.kv_blocks:
+            return False
+        if self.c.queue_limit is not None and seats >= self.c.queue_limit:
+            return False
+        return -(-(r.kv + 1) // 16) + (self.c.watermark if seats else 0) <= self.free
+
+    def decide(self) -> None:
+        """Form the batch of now; leave it open, or rest."""
+        self.due = False
+        for r in self.entered:
+            self.free += self.promised.pop(r.id, 0)
+            carried = r.kv > 0 and len(self.running) < self.c.max_seqs
+            r.status = "running" if carried else r.status  # it looks nothing up: its KV came with it
+            if carried and self.take(r, r.kv + 1):
+                r.touched = self.now
+                self.running.append(r)
+            else:
+                assert r.kv == 0, "a seat that was promised is taken: not in the referee"
+                place = sum(x.returning or x.id < r.id for x in self.waiting)
+                self.waiting.insert(place, r)
+        self.entered = []
+        while True:
+            self.batch = Batch(start=self.now)
+            if self.in_system:
+                super().decide()
+            if self.batch.items or not self.batch.preempted or self.empties > self.in_system:
+                break
+            self.empties += 1
+        if not self.batch.items:
+            return
+        self.empties = 0
+        b = self.batch
+        pairs2 = sum(t * (2 * r.kv + t + 1) for r, t, decode in b.items if not decode)
+        kv = sum(r.kv + t for r, t, decode in b.items if decode or self.cost.kv_counts_prefill)
+        took = self.cost(max(b.tokens, b.padded_to), pairs2, kv, len(b.items))
+        self.open, self.end = True, self.now + took + self.c.swap_ps_per_token * b.swapped_tokens
+
+    def finish(self) -> None:
+        self.open, self.now, self.due = False, self.end, True
+        members = {r.id: (tokens, decode) for r, tokens, decode in self.batch.items}
+        for r in list(self.running):  # in order of admission
+            if r.id in members:
+                self.record(r, *members[r.id])
+        self.batches.append(self.batch)
+
+    def record(self, r: Request, tokens: int, decode: bool) -> None:
+        super().record(r, tokens, decode)
+        if self.role == "prefill" and r.status == "running" and not r.prefilling:
+            self.running.remove(r)
+            r.status = "handed"
+            self.held[r.id], r.blocks = r.blocks, 0
+            self.handed.append(r)
+
+    def fail(self, now: int) -> list[Request]:
+        """Lose everything; return the requests, oldest first."""
+        self.up = self.open = self.due = False
+        if self.end > now and self.batch.items:
+            self.aborted += self.batch.tokens
+        gone = sorted([*self.running, *self.waiting, *self.entered], key=lambda r: r.id)
+        for r in gone:
+            self.lost += r.kv
+            lose(r)
+        self.running, self.waiting, self.entered = [], [], []
+        self.free, self.promised, self.coming, self.now = self.c.kv_blocks, {}, 0, now
+        return gone
+
+
+def lose(r: Request) -> None:
+    r.recomputed += r.kv
+    r.kv = r.blocks = 0
+    r.status, r.returning, r.replay = "waiting", False, 0
+
+
+@dataclass
+class Link:
+    """Three FIFO servers in a row, cut-through, and a delay."""
+
+    port_ps: float = 0.0
+    fabric_ps: float = 0.0
+    latency: int = 0
+    free: dict[Any, int] = field(default_factory=dict)
+
+    def send(self, source: int, target: int, tokens: int, now: int) -> tuple[int, int]:
+        """(begin, end)."""
+        begin = end = now
+        here = now
+        for place, per_token in (
+            (("out", source), self.port_ps),
+            ("fabric", self.fabric_ps),
+            (("in", target), self.port_ps),
+        ):
+            start = max(begin if place == ("out", source) else here, self.free.get(place, 0))
+            here = start
+            if place == ("out", source):
+                begin = start
+            self.free[place] = start + int(tokens * per_token + 0.5)
+            end = max(end, self.free[place])
+        return begin, end + self.latency
+
+
+@dataclass
+class Fate:
+    """Where a request has been."""
+
+    node: int = -1
+    source: int = -1
+    routed: int = 0
+
+
+class ClusterReference:
+    """The loop."""
+
+    def __init__(
+        self,
+        requests: list[Request],
+        nodes: list[Node],
+        router: dict[str, Any],
+        draws: list[int],
+        *,
+        decode_router: dict[str, Any] | None = None,
+        link: Link | None = None,
+        on_full: str = "reject",
+        planned: list[tuple[int, int, int]] | None = None,
+        keys: list[int] | None = None,
+        gap: int = 2,
+    ):
+        self.future = sorted(requests, key=lambda r: (r.arrival, r.id))
+        self.requests, self.nodes, self.link = list(self.future), nodes, link or Link()
+        self.routers = (router, decode_router or {"name": "jsq"})
+        self.rng, self.on_full, self.gap = Mrg32k3a(draws), on_full, gap
+        self.planned, self.keys = list(planned or []), keys or []
+        self.fate = {r.id: Fate() for r in requests}
+        self.due: list[tuple[Request, int]] = []  # with where they must go, -1 for anywhere
+        self.held: list[Request] = []
+        self.wait: list[Request] = []
+        self.flights: list[tuple[int, int, Request, int, tuple[int, int]]] = []
+        self.transfers: list[tuple[int, ...]] = []
+        self.ready: dict[int, int] = {}
+        self.homes: dict[int, int] = {}
+        self.moves: list[tuple[int, ...]] = []
+        self.turn, self.now, self.split = 0, 0, any(n.role == "decode" for n in nodes)
+
+    # ------------------------------------------------------------ events
+
+    def run(self) -> ClusterReference:
+        while True:
+            if self.due:
+                r, target = self.due.pop(0)
+                self.route(r, self.now, target)
+                continue
+            if self.step():
+                continue
+            return self
+
+    def step(self) -> bool:
+        ends = [(n.end, 0, k) for k, n in enumerate(self.nodes) if n.open]
+        lands = [(end, i, k) for k, (end, i, *_) in enumerate(self.flights)]
+        times = [
+            (min(ends)[0] if ends else FAR, 0),
+            (min(lands)[0] if lands else FAR, 1),
+            (self.planned[0][0] if self.planned else FAR, 2),
+            (self.future[0].arrival if self.future else FAR, 3),
+            (min((n.now for n in self.nodes if n.due), default=FAR), 4),
+        ]
+        t, kind = min(times)
+        if t >= FAR:
+            return False
+        self.now = t
+        if kind == 0:
+            self.end_of(min(ends)[2])
+        elif kind == 1:
+            self.land(min(lands)[2])
+        elif kind == 2:
+            self.plan(*self.planned.pop(0))
+        elif kind == 3:
+            self.route(self.future.pop(0), t)
+        else:
+            k = min(k for k, n in enumerate(self.nodes) if n.due and n.now == t)
+            self.nodes[k].decide()
+            self.after(k)
+        return True
+
+    def end_of(self, k: int) -> None:
+        node = self.nodes[k]
+        node.finish()
+        nobody = not self.wait
+        for r in node.handed:
+            self.ready[r.id] = self.now
+            self.fate[r.id].source = k
+            self.wait.append(r)
+        if node.handed and nobody:
+            node.handed = []
+            self.start_waiting()
+        node.handed = []
+        self.after(k)
+
+    def after(self, k: int) -> None:
+        node = self.nodes[k]
+        while node.role == "decode" and self.wait and node.fits(self.wait[0]):
+            self.start(self.wait.pop(0), k)
+        while self.on_full == "hold" and self.held and self.place(k, self.held[0]) and node.role != "decode":
+            self.route(self.held.pop(0), self.now, k)
+
+    def plan(self, t: int, kind: int, k: int) -> None:
+        node = self.nodes[k]
+        if kind == 1 and node.up:
+            self.take_down(k)
+        elif kind == 0 and not node.up:
+            node.up, node.now = True, max(node.now, t)
+            others = [
+                n.passes / n.weight
+                for j, n in enumerate(self.nodes)
+                if j != k and n.up and self.pool(n) == self.pool(node)
+            ]
+            node.passes = max(node.passes, int(min(others, default=0.0) * node.weight))
+            if node.role == "decode":
+                self.start_waiting()
+                return
+            if self.on_full != "hold":
+                self.due, self.held = [*self.due, *((r, -1) for r in self.held)], []
+            while self.held and self.place(k, self.held[0]):
+                self.route(self.held.pop(0), t, k)
+        elif kind == 2:
+            while self.rebalance():
+                pass
+
+    # ------------------------------------------------------------ routing
+
+    def pool(self, node: Node) -> int:
+        return int(node.role == "decode")
+
+    def place(self, k: int, r: Request) -> bool:
+        n = self.nodes[k]
+        if not n.up or (n.c.queue_limit is not None and n.in_system + n.coming >= n.c.queue_limit):
+            return False
+        tokens = r.prompt + r.generated if n.role == "prefill" else n.peak_tokens(r)
+        return tokens <= n.c.kv_blocks * 16
+
+    def load(self, k: int, by: str) -> float:
+        n = self.nodes[k]
+        used = {"queue": n.in_system + n.coming, "work": n.work, "passes": n.passes}.get(by)
+        return (1 - n.free / n.c.kv_blocks if used is None else used) / n.weight
+
+    def choose(self, pool: int, r: Request) -> int:
+        rule = self.routers[pool]
+        ups = [k for k, n in enumerate(self.nodes) if n.up and self.pool(n) == pool]
+        if not ups:
+            return -1
+        name = rule["name"]
+        if name in ("jsq", "least_work", "round_robin", "most_free"):
+            by = {"jsq": "queue", "least_work": "work", "round_robin": "passes"}.get(name, "blocks")
+            return min(ups, key=lambda k: (self.load(k, by), self.nodes[k].stamp, k))
+        if name == "random":
+            u = (self.rng() + 0.5) / M1 * sum(self.nodes[k].weight for k in ups)
+            total = 0.0
+            for k in ups:
+                total += self.nodes[k].weight
+                if total > u:
+                    return k
+            return ups[-1]
+        if name == "tenant":
+            group = list(rule["groups"][self.keys[r.id]])
+            drawn = self.rng.sample(list(range(len(group))), rule["choices"])
+            found = []
+            for place in drawn:
+                after = [group[(place + j) % len(group)] for j in range(len(group))]
+                found += [k for k in after if self.nodes[k].up][:1]
+            return min(found, key=lambda k: self.load(k, "queue")) if found else -1
+        drawn = self.rng.sample(ups, rule.get("choices", 2))
+        best = min(drawn, key=lambda k: self.load(k, rule.get("by", "queue")))
+        if name == "prefix_affinity":
+            home = self.homes.get(self.keys[r.id], -1)
+            here, there = (self.nodes[k].in_system + self.nodes[k].coming for k in (home, best))
+            if home >= 0 and self.nodes[home].up and here <= there + rule["slack"]:
+                return home
+            self.homes[self.keys[r.id]] = best
+        return best
+
+    def route(self, r: Request, now: int, target: int = -1) -> None:
+        pool = int(self.split and r.kv > 0)
+        decoders = [n for n in self.nodes if n.role == "decode"]
+        if decoders and all(n.peak_tokens(r) > n.c.kv_blocks * 16 for n in decoders):
+            r.status, r.reason = "rejected", 2
+            return
+        k = target if target >= 0 and self.nodes[target].up else self.choose(pool, r)
+        if k >= 0 and self.on_full != "reject" and not self.place(k, r):
+            room = [j for j, n in enumerate(self.nodes) if self.pool(n) == pool and self.place(j, r)]
+            if room:
+                k = min(room, key=lambda j: (self.nodes[j].in_system / self.nodes[j].weight, j))
+                self.moves.append((r.id, now, 1))
+            elif self.on_full == "hold":
+                k = -1
+        if k < 0:
+            self.held.append(r)
+            return
+        self.turn += 1
+        node, fate = self.nodes[k], self.fate[r.id]
+        node.stamp, node.passes = self.turn, node.passes + 1
+        fate.node, fate.routed = k, fate.routed + 1
+        node.enter(r, now)
+
+    def rebalance(self) -> bool:
+        ups = [k for k, n in enumerate(self.nodes) if n.up and n.role != "decode"]
+        queued = [k for k in ups if self.nodes[k].waiting or self.nodes[k].entered]
+        if not queued:
+            return False
+        size = lambda k: self.nodes[k].in_system / self.nodes[k].weight  # noqa: E731
+        longest, shortest = max(queued, key=lambda k: (size(k), -k)), min(ups, key=lambda k: (size(k), k))
+        node = self.nodes[longest]
+        fresh = [r for r in [*node.waiting, *node.entered] if not r.returning and r.kv == 0]
+        if longest == shortest or size(longest) - size(shortest) < self.gap or not fresh:
+            return False
+        other, r = self.nodes[shortest], max(fresh, key=lambda r: r.id)
+        if (other.in_system + 1) / other.weight >= size(longest) or not self.place(shortest, r):
+            return False
+        (node.waiting if r in node.waiting else node.entered).remove(r)
+        self.moves.append((r.id, self.now, 2))
+        self.route(r, self.now, shortest)
+        return True
+
+    # ------------------------------------------------------------ between the pools
+
+    def start_waiting(self) -> None:
+        while self.wait:
+            r = self.wait[0]
+            first = self.choose(1, r)
+            ups = [k for k, n in enumerate(self.nodes) if n.fits(r) and n.role == "decode"]
+            if not ups:
+                return
+            self.start(self.wait.pop(0), first if first in ups else ups[0])
+
+    def start(self, r: Request, k: int) -> None:
+        node, need = self.nodes[k], -(-(r.kv + 1) // 16)
+        node.free -= need
+        node.promised[r.id] = need
+        node.coming += 1
+        self.turn += 1
+        node.stamp, node.passes = self.turn, node.passes + 1
+        begin, end = self.link.send(self.fate[r.id].source, k, r.kv, self.now)
+        self.flights.append((end, r.id, r, k, (begin, self.now)))
+
+    def land(self, at: int) -> None:
+        end, _, r, k, (begin, _) = self.flights.pop(at)
+        source = self.nodes[self.fate[r.id].source]
+        self.log(r, k, begin, end)
+        source.free += source.held.pop(r.id)
+        if not source.open and not source.due and source.in_system:
+            source.now, source.due = end, True
+        self.nodes[k].coming -= 1
+        self.fate[r.id].node = k
+        self.nodes[k].enter(r, end)
+
+    def log(self, r: Request, k: int, begin: int, end: int) -> None:
+        source = self.fate[r.id].source
+        self.transfers.append((r.id, source, k, self.ready[r.id], begin, end, r.kv, self.nodes[source].held[r.id]))
+
+    def take_down(self, k: int) -> None:
+        node = self.nodes[k]
+        for place in (("out", k), ("in", k)):
+            self.link.free[place] = 0
+        broken = sorted((f for f in self.flights if f[3] == k or self.fate[f[1]].source == k), key=lambda f: f[1])
+        self.flights = [f for f in self.flights if f not in broken]
+        for _, _, r, target, (begin, _) in broken:
+            self.log(r, target, begin, -1)
+            self.nodes[target].coming -= 1
+            self.nodes[target].free += self.nodes[target].promised.pop(r.id)
+        stranded = [f[2] for f in broken] + self.wait
+        self.wait = [r for r in stranded if self.fate[r.id].source != k]
+        again = [r for r in stranded if self.fate[r.id].source == k]
+        for r in again:
+            node.lost += r.kv
+            lose(r)
+            self.fate[r.id].node = k
+        node.held = {}
+        self.due += [(r, -1) for r in [*again, *node.fail(self.now)]]
+        self.start_waiting()
