@@ -1,7 +1,8 @@
-"""Take the explorer's pictures anew in a headless browser, and say how long it took: `python docs/explorer_pictures.py`.
+"""Take the explorer's pictures anew in a headless browser, and say how long it took.
 
-Needs the extra [explore], Chromium and its driver (Debian: `apt-get install chromium chromium-driver`), and Pillow, which
-matplotlib brings, to keep the pictures small.
+`python docs/explorer_pictures.py` needs the extra [explore], Chromium and its driver (Debian: `apt-get install chromium
+chromium-driver`), and Pillow, which matplotlib brings, to keep the pictures small.
+
 """
 
 from __future__ import annotations

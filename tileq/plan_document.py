@@ -45,6 +45,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "warnings": list(plan.warnings),
         "engine_flags": plan.flags.flags,
         "prefix_cache": None if plan.cache is None else plan.cache.to_dict(tile),
+        "disaggregation": None if plan.split is None else plan.split.to_dict(),
         # the rest of the answer
         "engine": plan.flags.engine,
         "engine_command": plan.flags.command(),

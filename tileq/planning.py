@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tileq.caching import CacheAnswer, PrefixCache, cached_plan, parse_prefix_cache
 from tileq.flags import EngineFlags, EngineSettings, engine_flags, known_engine
 from tileq.setting import Setting, Times, make_setting
+from tileq.splitting import SplitAnswer, plan_split
 from tileq.traffic import Traffic, make_traffic
 from tileq.words import number
 from tileq_theory.capacity import Limits, TilePlan, tile_plan
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tileq_theory.request_class import RequestClass
     from tileq_theory.workload import Workload
 
+_LINK_GB_PER_S = 50.0
 _SAME_MEMORY = 1e-3  # relative change of the KV capacity below which the plan is not made again
 
 
@@ -48,6 +50,8 @@ class Plan:
         What to know before relying on the numbers.
     cache
         What a prefix cache does to it; None without one.
+    split
+        The same nodes as prefill and decode pools, where that was asked for.
     """
 
     setting: Setting
@@ -58,6 +62,7 @@ class Plan:
     ttft_s: float | None
     warnings: tuple[str, ...]
     cache: CacheAnswer | None = None
+    split: SplitAnswer | None = None
 
     @property
     def rate_per_s(self) -> float:
@@ -134,6 +139,9 @@ def plan(
     engine: str = "vllm",
     conversations: str | Conversations | None = None,
     prefix_cache: str | float | PrefixCache | None = None,
+    disaggregate: bool = False,
+    link: float | None = None,
+    fabric: float | None = None,
 ) -> Plan:
     """Return the throughput-optimal tile of a model on a GPU for a workload, and everything that explains it.
 
@@ -167,6 +175,11 @@ def plan(
     prefix_cache
         What a prefix cache finds: "infinite", "kv" (the KV memory beside the residents), a number of tokens, or a
         share of the prompts, "40%". None: no cache.
+    disaggregate
+        Also split the nodes into prefill and decode pools; with a rate and one node, as many as the rate needs.
+    link, fabric
+        With `disaggregate`: 10^9 bytes a second that a node's port carries (None: 50, a 400 Gbit/s network), and that
+        all transfers together may take (None: no limit).
 
     Raises
     ------
@@ -184,6 +197,9 @@ def plan(
     offered = None if rate is None else nonnegative("rate", rate)
     if ttft is not None:
         positive("ttft", ttft)
+    for name, given in (("link", link), ("fabric", fabric)):
+        if given is not None and not disaggregate:
+            raise InputError(f"{name} is {given!r} without disaggregate; only nodes apart send KV to each other")
     setting = make_setting(
         gpu,
         model,
@@ -222,9 +238,20 @@ def plan(
             kv_tokens=setting.kv_tokens,
             solve=lambda found: solve(setting, found),
         )
+    split = None
+    if disaggregate:
+        split = plan_split(
+            setting,
+            traffic,
+            tile.capacity.limits,
+            rate_per_s=offered,
+            convention=convention,
+            link_gb_per_s=_LINK_GB_PER_S if link is None else link,
+            fabric_gb_per_s=fabric,
+        )
     flags = engine_flags(engine, _engine_settings(setting, tile))
     told = (*_warnings(setting, traffic, tile), *(answer.warnings if answer is not None else ()))
-    return Plan(setting, traffic, tile, flags, convention, ttft, told, answer)
+    return Plan(setting, traffic, tile, flags, convention, ttft, told, answer, split)
 
 
 def check_question(*, convention: str, tbt: float | None, max_tokens: int) -> None:

@@ -131,7 +131,7 @@ def _from_classes(classes: Sequence[str | RequestClass]) -> Traffic:
 
 
 def _conversations(text: str) -> Traffic:
-    """Return the conversations of "conversations:turns=6:user=geometric(64)", defaults where nothing is given."""
+    """Return the conversations of "conversations:turns=6:user=geometric(64)", with defaults where nothing is given."""
     from tileq_engine.conversations import Conversations
     from tileq_theory.errors import near_matches
     from tileq_theory.lengths.parse import parse_lengths, split_outside

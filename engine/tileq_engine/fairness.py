@@ -17,12 +17,12 @@ __all__ = [
     "TENANT_SAMPLE",
     "at_quota",
     "credit_tenants",
+    "depart_tenant",
     "leave_tenant",
     "sample_tenants",
     "seat_tenant",
     "unseat_tenant",
     "welcome_tenant",
-    "withdraw_tenant",
 ]
 
 from typing import Any
@@ -116,17 +116,17 @@ def unseat_tenant(R: Records, S: Records, P: Any, i: int, cached: int) -> None:
         r.seen = cached
 
 
+def depart_tenant(R: Records, S: Records, P: Any, i: int) -> None:
+    """Count waiting request `i` out of the system: its node has failed, or it is moved to another."""
+    at = S[0].tenants + _ACCOUNT_ROW * R[i].tenant
+    P[at + _QUEUED] -= 1
+    P[at + _PRESENT] -= 1
+
+
 def leave_tenant(R: Records, S: Records, P: Any, i: int) -> None:
     """Count resident `i` out of the system."""
     at = S[0].tenants + _ACCOUNT_ROW * R[i].tenant
     P[at + _RESIDENTS] -= 1
-    P[at + _PRESENT] -= 1
-
-
-def withdraw_tenant(R: Records, S: Records, P: Any, i: int) -> None:
-    """Count request `i`, which waits, out of the system: it goes to another node."""
-    at = S[0].tenants + _ACCOUNT_ROW * R[i].tenant
-    P[at + _QUEUED] -= 1
     P[at + _PRESENT] -= 1
 
 

@@ -89,12 +89,12 @@ def plot_rates(
                     xycoords=("axes fraction", "data"),
                     ha="right",
                     va="bottom",
-                    fontsize=7,
+                    fontsize="small",
                 )
             axes.set_xlabel("arrival rate [requests/s]")
             axes.set_ylabel(_label(path))
         figure.legend(
             *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=min(len(sweep.policies), 6)
         )
-        figure.suptitle(title or f"{len(sweep.policies)} policies, {level:.0%} bands; hollow: unstable", fontsize=10)
+        figure.suptitle(title or f"{len(sweep.policies)} policies, {level:.0%} bands; hollow: unstable")
         return figure

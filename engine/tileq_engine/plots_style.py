@@ -11,6 +11,7 @@ from typing import Any
 
 from tileq_engine.run_io import atomic_write
 from tileq_theory.errors import InputError
+from tileq_theory.figure_style import in_style
 
 # dark to light in equal steps of luminance, so that they stay apart in grey; markers and dashes repeat the difference
 _COLOURS = ("#1b1f5e", "#a1343c", "#2f7f6f", "#c77a1c", "#7a6fb5", "#4c4c4c", "#5aa0d6", "#b8a13a")
@@ -18,32 +19,15 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)), (0, (3, 1)), (0, (1, 1)), (0, (8, 2)))
 GREYS = {"waiting": "#d9d9d9", "prefill": "#d08a3c", "decode": "#2b3a67"}
 _FORMATS = (".svg", ".png", ".pdf")
-_STYLE: dict[Any, Any] = {
-    "axes.grid": True,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": 10,
-    "axes.labelsize": 9,
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "grid.alpha": 0.3,
-    "grid.linewidth": 0.6,
-    "legend.fontsize": 8,
-    "legend.frameon": False,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 5,
-    "path.simplify_threshold": 0.1,
-    "svg.hashsalt": "tileq",
-    "svg.fonttype": "path",
-}
+_COMPACT: dict[Any, Any] = {"lines.markersize": 5, "path.simplify_threshold": 0.1}  # hundreds of points in a panel
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Apply the style for as long as the block runs."""
+    """Apply the project's style for as long as the block runs."""
     import matplotlib as mpl
 
-    with mpl.rc_context(_STYLE):
+    with in_style(), mpl.rc_context(_COMPACT):
         yield
 
 

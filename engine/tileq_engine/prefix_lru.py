@@ -8,7 +8,7 @@ from typing import Any
 
 
 def lru_pass(edges: Any, nodes: Any, after: Any, ahead: Any, kept: Any, found: Any, most: int) -> Any:
-    """Write to `found` how many leading blocks of each request a cache of `most` blocks holds; return how many it gave up.
+    """Write to `found` how many leading blocks of each request a cache of `most` holds; return how many it gave up.
 
     The least recently used block goes first. A request's blocks are used together, its last one first of all, so that
     a block is never given up before those that follow it. `after` and `ahead` have one place more than there are

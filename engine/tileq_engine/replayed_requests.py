@@ -61,8 +61,8 @@ class ReplayedRequests:
         """
         if count > len(self):
             raise InputError(
-                f"{self.name} has {len(self)} requests with blocks and {count} are asked for; repeating them would find "
-                "them in the cache: ask for fewer"
+                f"{self.name} has {len(self)} requests with blocks and {count} are asked for; repeating them would "
+                "find them in the cache: ask for fewer"
             )
         begin = 0 if streams.replication == 0 else int(streams.rng("trace").integers(len(self)))
         rows = (begin + np.arange(count)) % len(self)

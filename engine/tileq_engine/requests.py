@@ -97,8 +97,6 @@ class Requests:
                 f"of {self.prompt_tokens[at]} tokens"
             )
         if self.blocks is not None:
-            if not isinstance(self.blocks, BlockPaths):
-                raise InputError(f"blocks is of type {type(self.blocks).__name__}; expected BlockPaths (BlockPaths.of)")
             _check_blocks(self.blocks, self.prompt_tokens + self.output_tokens)
 
     def __len__(self) -> int:
@@ -188,6 +186,8 @@ class Requests:
         >>> len(r), int(r.arrival_ps[1])
         (2, 500000000000)
         """
+        if blocks is not None and not isinstance(blocks, BlockPaths):
+            raise InputError(f"blocks is of type {type(blocks).__name__}; expected BlockPaths (BlockPaths.from_lists)")
         n = max(np.size(v) for v in (prompt_tokens, output_tokens, arrival_s, arrival_ps) if v is not None)
 
         def whole(name: str, values: Any, default: Any = 0) -> np.ndarray:

@@ -75,12 +75,14 @@ def simulate(
     policy = _checked(requests, policy, time)
     config = policy.settings(config or EngineConfig())
     notes: tuple[str, ...] = ()
+    if config.prefix_cache and requests.blocks is None:
+        notes = ("the requests do not tell their blocks, so that the prefix cache found nothing",)
     if policy.own_rules and mode != "python":
         try_plain(requests, policy, time, config)
         reason = cannot_compile(policy)
         if reason:
             mode = "python"
-            notes = (reason,)
+            notes = (*notes, reason)
     elif policy.own_rules:
         try_plain(requests, policy, time, config)
     if mode == "compiled" and is_single(requests, policy, time, config):

@@ -56,6 +56,29 @@ SOLUTIONS: dict[tuple[int, int], str] = {
         "blind = tq.calibrate(folder / 'decodes.log', gpu='rtx-6000-ada', model='llama-3.1-8b', kv_tokens=KV_TOKENS)\n"
         "answer = TRUTH(512, 0, 0, 1) / blind.time(512, 0, 0, 1)"
     ),
+    (6, 1): (
+        "low, high = 0.0, tq.chain_capacity(chain(12))\n"
+        "for _ in range(12):\n"
+        "    middle = (low + high) / 2\n"
+        "    good = tq.iteration_chain(chain(12), rate_per_s=middle).mean_ttft_s <= 0.25\n"
+        "    low, high = (middle, high) if good else (low, middle)\n"
+        "answer = low"
+    ),
+    (6, 2): "answer = tq.drain_time_s(system, fluid.DecodeFirst(), tq.FluidState(50_000), horizon_s=2000)",
+    (6, 3): ("prefill = time(1024, 0, 0, 1024 / 128) / 1024\nanswer = 1 / (128 * prefill + 15 * time(8, 0, 0, 8) / 8)"),
+    (7, 1): "answer = tokens_per_s / (128 * 8.5 + output)",
+    (7, 2): (
+        "ours, other = (serve(p, 1.5, 600.0, {}, 5, 0).ttft_p50_s for p in (SLAI, SARATHI))\n"
+        "answer = 100 * (ours / other - 1)"
+    ),
+    (7, 3): (
+        "rate, over = 0.5, []\n"
+        "while not over:\n"
+        "    seen = serve(SLAI, rate, 600.0, {}, 5, 0).tbt_p99_s\n"
+        "    over = [tier for tier, limit in LIMITS_S.items() if seen[tier] > limit]\n"
+        "    rate += 0.1\n"
+        "answer = over[0]"
+    ),
 }
 WRONG: dict[tuple[int, int], list[object]] = {
     (1, 1): [6, 8, 7.5, "many", True, float("nan")],
@@ -73,4 +96,10 @@ WRONG: dict[tuple[int, int], list[object]] = {
     (5, 1): [0.9, 0.5, 94.5, 1.0],
     (5, 2): [4, 6, 4.68, 30],
     (5, 3): [0.5, 1.0, 3.0, 20],
+    (6, 1): [20, 26.67, 33.0, 60],
+    (6, 2): [10, 36, 80, 724],
+    (6, 3): [20, 26.67, 20.9, 15],
+    (7, 1): [36.25, 18.12, 30, 43.3],
+    (7, 2): [-53, 26, 32.5, 0],
+    (7, 3): ["standard", "both", 0.1, "free"],
 }

@@ -20,6 +20,7 @@ from tileq.cli import (
     simulate,
     validate,
 )
+from tileq.cli.help_screen import HelpScreen
 
 app = App(
     name="tileq",
@@ -27,6 +28,7 @@ app = App(
     help_epilogue="Example: tileq plan    (a default GPU, model and mix)",
     version=f"tileq {__version__}",
     help_format="plaintext",
+    help_formatter=HelpScreen(),
     suppress_keyboard_interrupt=False,  # run() answers it, with a line
 )
 app.command(plan.plan, help_epilogue=plan.EXAMPLE)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: tileq compare --policies sarathi,slai,rad --rates 8:20:4 --slo-ttft 0.5"
 
-Policies = Annotated[str, o.option("Names (with settings), commas between.", o.ENGINE)]
+Policies = Annotated[str, o.option("With settings, commas between.", o.ENGINE)]
 Rates = Annotated[str | None, o.option("Requests/s: 1,2,4 or first:last:step.", o.TRAFFIC, allow_leading_hyphen=True)]
 SloTtft = Annotated[float | None, o.option("Median TTFT within, s: capacity.", o.LIMITS, converter=o.number)]
 SloTbt = Annotated[float | None, o.option("p99 TBT within, s: capacity.", o.LIMITS, converter=o.number)]

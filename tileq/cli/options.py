@@ -103,7 +103,9 @@ def option(help_: str, group: Group, **settings: Any) -> Parameter:
 Gpu = Annotated[str, option("Name or file.", MACHINE)]
 Model = Annotated[str, option("Name or config.json.", MACHINE)]
 Tp = Annotated[int, option("GPUs per copy of the model.", MACHINE, converter=whole)]
-Nodes = Annotated[int, option("Equal replicas behind one balancer.", MACHINE, converter=whole)]
+Nodes = Annotated[
+    int, option("Equal replicas behind one balancer.", MACHINE, converter=whole, name=["--nodes", "--replicas"])
+]
 Dtype = Annotated[str, option("Weights: fp16, fp8, int8, w8a16, ...", MACHINE)]
 KvDtype = Annotated[str | None, option("KV cache, if not 16 bits: fp8, int8.", MACHINE)]
 TimesOf = Annotated[Literal["corrected", "datasheet"], option("Roofline.", MACHINE)]
@@ -124,7 +126,7 @@ MaxTokens = Annotated[int, option("Largest batch considered, tokens.", LIMITS, c
 Policy = Annotated[str, option("Name, or name:setting=value:...", ENGINE)]
 TokenBudget = Annotated[int | None, option("Tokens of an iteration; the plan's.", ENGINE, converter=whole)]
 KvTokens = Annotated[int | None, option("KV capacity; the GPU's.", ENGINE, converter=whole)]
-Preemption = Annotated[Literal["recompute", "swap", "none"], option("Without a free block.", ENGINE)]
+Preemption = Annotated[Literal["recompute", "swap", "none"], option("No block free.", ENGINE)]
 SwapGbPerS = Annotated[float, option("Host link of a GPU, GB/s, for swap.", ENGINE, converter=number)]
 Paying = Annotated[float | None, option("Share with TBT 0.1 s; others 0.5 s.", ENGINE, converter=number)]
 KeepPrefixes = Annotated[bool, option("Keep prompts' KV for later prefixes.", ENGINE, show_default=False)]

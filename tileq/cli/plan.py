@@ -13,6 +13,9 @@ EXAMPLE = "Example: tileq plan --gpu a100-sxm-80gb --workload chat --tbt 0.05"
 
 Rate = Annotated[float | None, o.option("Requests/s to serve: headroom, replicas.", o.TRAFFIC, converter=o.number)]
 Check = Annotated[bool, o.option("Simulate the plan against its capacity.", o.OUTPUT, show_default=False)]
+Disaggregate = Annotated[bool, o.option("Also as prefill and decode pools.", o.MACHINE, show_default=False)]
+Link = Annotated[float | None, o.option("With it: a node's port, GB/s; 50.", o.MACHINE, converter=o.number)]
+Fabric = Annotated[float | None, o.option("With it: all transfers, GB/s; no limit.", o.MACHINE, converter=o.number)]
 Ttft = Annotated[float | None, o.option("First token wanted within, seconds.", o.LIMITS, converter=o.number)]
 
 
@@ -22,6 +25,9 @@ def plan(
     model: o.Model = "llama-3.1-8b",
     tp: o.Tp = 1,
     nodes: o.Nodes = 1,
+    disaggregate: Disaggregate = False,
+    link: Link = None,
+    fabric: Fabric = None,
     dtype: o.Dtype = "bf16",
     kv_dtype: o.KvDtype = None,
     memory_utilisation: o.MemoryUtilisation = 0.9,
@@ -72,6 +78,9 @@ def plan(
         engine=engine,
         conversations=conversations,
         prefix_cache=prefix_cache,
+        disaggregate=disaggregate,
+        link=link,
+        fabric=fabric,
     )
     if plot is not None:
         answer.plot(plot)

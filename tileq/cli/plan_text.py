@@ -7,6 +7,7 @@ __all__ = ["render_plan"]
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tileq.cli.split_text import render_split
 from tileq.cli.text import facts, paragraph, table, title
 from tileq.words import lever, number, percent, seconds
 
@@ -24,6 +25,8 @@ def render_plan(document: Document, console: Console) -> None:
     _capacity(document, console)
     if document["prefix_cache"] is not None:
         _cache(document, console)
+    if document["disaggregation"] is not None:
+        render_split(document["disaggregation"], document["offered_rate_per_s"], console)
     _why(document, console)
     _levels(document, console)
     if "check" in document:

@@ -43,9 +43,11 @@ def _dispatch(arguments: list[str]) -> int:
     from cyclopts import CycloptsError, UnknownCommandError, UnusedCliTokensError
 
     from tileq.cli.app import app
+    from tileq.cli.help_screen import fitted, note
 
     try:
-        app(arguments, print_error=False, exit_on_error=False, verbose=False, result_action="return_value")
+        app(fitted(app, arguments), print_error=False, exit_on_error=False, verbose=False, result_action="return_value")
+        sys.stdout.write(note(app))
     except UnusedCliTokensError as error:
         extra = " ".join(repr(token) for token in error.unused_tokens or ())
         return _complain(f"error: unexpected argument {extra} {_help_of(arguments)}", BAD_INPUT)

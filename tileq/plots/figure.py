@@ -11,6 +11,7 @@ from typing import Any
 
 from tileq.experiments import writable
 from tileq_theory.errors import InputError
+from tileq_theory.figure_style import INK, STYLE
 
 # what each writer would stamp into the file, removed: a date or a version would make every file differ
 FORMATS: dict[str, dict[str, Any]] = {
@@ -33,8 +34,6 @@ _BINDS = {
     "tbt": "TBT limit binds",
     "weights_floor": "reading the weights binds",
 }
-STYLE = Path(__file__).with_name("tileq.mplstyle")
-INK = ("#0b3954", "#c8553d", "#588b8b", "#8f6c9f", "#b08900", "#6b6b6b")
 
 
 def binds(constraint: str) -> str:

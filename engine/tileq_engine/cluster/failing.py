@@ -15,7 +15,7 @@ from tileq_engine.cluster.handing import log_transfer, put_waiting, start_waitin
 from tileq_engine.cluster.placing import put_due, relist
 from tileq_engine.cluster.touch import refresh
 from tileq_engine.cluster.trees import push_flight, sort_requests
-from tileq_engine.fairness import unseat_tenant, withdraw_tenant
+from tileq_engine.fairness import depart_tenant, unseat_tenant
 from tileq_engine.prefix_tree import evict_idle, give_back
 from tileq_engine.records import Records
 from tileq_engine.simulator_record import advance
@@ -47,7 +47,7 @@ def gather(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any, lost: int
         lost += r.cached
         r.recomputed += r.cached
         if s.account > 0 and k < s.nwait:
-            withdraw_tenant(R, S, P, H[k])
+            depart_tenant(R, S, P, H[k])
     for k in range(s.nres):
         b = B[O[k]]
         r = R[b.id]
@@ -59,7 +59,7 @@ def gather(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any, lost: int
         lost += b.cached
         if s.account > 0:
             unseat_tenant(R, S, P, b.id, b.cached)
-            withdraw_tenant(R, S, P, b.id)
+            depart_tenant(R, S, P, b.id)
         if s.tree > 0:
             give_back(S, P, b)
         b.phase = 0

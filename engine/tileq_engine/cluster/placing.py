@@ -15,7 +15,7 @@ from tileq_engine.batch import remove_waiting
 from tileq_engine.cluster.node import enter_node, tokens_to_do
 from tileq_engine.cluster.routing import choose_node
 from tileq_engine.cluster.touch import refresh, touch
-from tileq_engine.fairness import withdraw_tenant
+from tileq_engine.fairness import depart_tenant
 from tileq_engine.pressure import pressed
 from tileq_engine.records import Records
 from tileq_engine.simulator_record import advance
@@ -191,7 +191,7 @@ def leave_queue(R: Records, S: Records, H: Any, P: Any, place: int, now: int) ->
     if place < s.nwait:
         remove_waiting(R, S, H, place)
         if s.account > 0:
-            withdraw_tenant(R, S, P, i)
+            depart_tenant(R, S, P, i)
     else:
         last = len(H) - 1
         for k in range(last - place, s.pending - 1):

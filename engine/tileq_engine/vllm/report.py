@@ -16,6 +16,7 @@ from tileq_engine.clock import PS_PER_S
 from tileq_engine.vllm.asked import Asked
 from tileq_engine.vllm.machine import plan_limits
 from tileq_engine.vllm.mirror import Mirror
+from tileq_engine.vllm.online import refit
 from tileq_engine.vllm.settings import VllmSettings
 
 _KEPT = 4096  # iterations kept for a fit
@@ -48,7 +49,10 @@ class Reporter:
         self._arrived: deque[float] = deque(maxlen=_KEPT)
         rank = int(getattr(vllm_config.parallel_config, "data_parallel_index", 0) or 0)
         self._path = report_path(str(vllm_config.instance_id), rank)
-        self._written = self._logged = time.monotonic()
+        self._written = self._logged = self._refitted = time.monotonic()
+        self._fitted_iterations = self.refits = 0
+        self._promised = 0.0 if settings.plan is None else float(settings.plan["rate_per_s"])
+        self.most_tokens = int(vllm_config.scheduler_config.max_num_batched_tokens)
 
     def warn_once(self, logger: Any, line: str) -> None:
         """Write `line` to the log, the first time."""
@@ -110,7 +114,8 @@ class Reporter:
         }
         if plan is not None:
             rate = float(plan["rate_per_s"])
-            found |= {"planned_rate_per_s": rate, "headroom_per_s": rate - found["arrival_rate_per_s"]}
+            found |= {"planned_rate_per_s": rate, "refits_total": self.refits, "refitted_rate_per_s": self._promised}
+            found["headroom_per_s"] = self._promised - found["arrival_rate_per_s"]
         return found
 
     def tick(self, logger: Any, scheduler: Any) -> None:
@@ -118,6 +123,7 @@ class Reporter:
         now = time.monotonic()
         if now - self._written < _WRITE_EVERY_S:
             return
+        self._refit(logger, now)
         self._written = now
         found = self.to_dict()
         self._write({**found, **self.mirror.counts()})
@@ -125,6 +131,34 @@ class Reporter:
             self._logged = now
             line = ", ".join(f"{name} {value:.4g}" for name, value in found.items())
             logger.info("tileq: %s", line)
+
+    def _refit(self, logger: Any, now: float) -> None:
+        """Fit anew and move budget and offset, where the settings ask for it and the plan's demand is known."""
+        online, plan = self.settings.online, self.settings.plan
+        if not online.enabled or plan is None or "workload" not in plan or now - self._refitted < online.every_s:
+            return
+        if self.iterations - self._fitted_iterations < online.least_iterations:
+            return
+        self._refitted, self._fitted_iterations = now, self.iterations
+        limit = min(tier.tbt_limit_s for tier in self.settings.tiers.values())
+        found = refit(list(self.recent), plan["workload"]["demand"], online, limit)
+        self.refits += 1
+        if abs(found.rate_per_s - self._promised) < online.least_change * self._promised:
+            return
+        logger.info(
+            "tileq: refitted from %d iterations (median error %.1f %%): %.4g requests/s, budget %d, Theta %.3g",
+            len(self.recent),
+            100 * found.median_error,
+            found.rate_per_s,
+            found.token_budget,
+            found.theta,
+        )
+        self._promised = found.rate_per_s
+        budget = min(found.token_budget, self.most_tokens)
+        values: dict[str, float] = {"budget": budget}
+        if self.mirror.state.scalar("deadline") == 1:
+            values |= {"theta_lo": round(1000 * found.theta), "theta_hi": round(2000 * found.theta)}
+        self.mirror.set_scalars(values)
 
     def _write(self, found: dict[str, float]) -> None:
         temporary = self._path.with_suffix(f".{os.getpid()}")

@@ -84,7 +84,7 @@ class TileqScheduler(AsyncScheduler):
 
     def now_ps(self) -> int:
         """Picoseconds since the scheduler began."""
-        return 1000 * (self.clock() - self._began_ns)
+        return 1000 * int(self.clock() - self._began_ns)
 
     # ------------------------------------------------------------------ requests come and go
 
@@ -309,7 +309,7 @@ class TileqScheduler(AsyncScheduler):
         """Let the mirror's iteration end now, then do as vLLM does."""
         if scheduler_output.total_num_scheduled_tokens > 0 and self._flights:
             self._land(self._flights.popleft())
-        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        outputs: dict[int, EngineCoreOutputs] = super().update_from_output(scheduler_output, model_runner_output)
         for name in scheduler_output.scheduled_spec_decode_tokens:
             request = self.requests.get(name)
             if request is not None and name in self.mirror:

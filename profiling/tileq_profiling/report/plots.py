@@ -13,25 +13,34 @@ from tileq_profiling.calibration.calibration import Calibration
 from tileq_profiling.fit.residuals import longest_part
 from tileq_profiling.inverse.result import InverseFit
 from tileq_profiling.profile.table import Profile
+from tileq_theory.figure_style import INK, in_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_COLOURS = {"prefill": "#0072b2", "decode": "#d55e00", "mixed": "#009e73", "unknown": "#555555"}
+# colour and marker of each phase, and of each latency: in grey the marker tells them apart
+_PHASES = {"prefill": (INK[0], "o"), "decode": (INK[1], "^"), "mixed": (INK[2], "s"), "unknown": (INK[5], "x")}
+_LATENCIES = {"ttft_s": (INK[0], "o"), "tpot_s": (INK[1], "^"), "e2e_s": (INK[2], "s"), "itl_s": (INK[3], "D")}
 
 
-def _svg(draw: Any, width: float = 6.0, height: float = 4.2) -> str:
-    import matplotlib as mpl
+def _svg(draw: Any, width: float = 7.0, height: float = 4.8) -> str:
     from matplotlib.figure import Figure
 
-    # a fixed salt and no date: the same calibration gives the same bytes
-    with mpl.rc_context({"svg.hashsalt": "tileq", "svg.fonttype": "path"}):
-        figure = Figure(figsize=(width, height), layout="constrained")
+    # the style has a fixed salt, and there is no date: the same calibration gives the same bytes
+    with in_style():
+        figure = Figure(figsize=(width, height))
         draw(figure.add_subplot())
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
     return text[text.index("<svg") :]
+
+
+def _points(phase: str) -> dict[str, Any]:
+    """Return how the batches of a phase are drawn: hollow, so that a cloud of them shows what lies beneath."""
+    colour, marker = _PHASES[phase]
+    face = {} if marker == "x" else {"facecolors": "none", "edgecolors": colour}
+    return {"s": 14, "linewidths": 0.8, "color": colour, "marker": marker, "label": phase, **face}
 
 
 def _predicted(calibration: Calibration, profile: Profile) -> np.ndarray:
@@ -48,9 +57,9 @@ def predicted_against_measured(calibration: Calibration, profile: Profile) -> st
         axes.plot(ends, ends, color="0.4", lw=0.8)
         for name in np.unique(profile.phase):
             mask = profile.phase == name
-            axes.scatter(1e3 * predicted[mask], 1e3 * profile.seconds[mask], s=9, color=_COLOURS[str(name)], label=name)
-        axes.set(xscale="log", yscale="log", xlabel="predicted, ms", ylabel="measured, ms")
-        axes.legend(frameon=False, fontsize=8)
+            axes.scatter(1e3 * predicted[mask], 1e3 * profile.seconds[mask], **_points(str(name)))
+        axes.set(xscale="log", yscale="log", xlabel="predicted (ms)", ylabel="measured (ms)")
+        axes.legend()
 
     return _svg(draw)
 
@@ -65,7 +74,7 @@ def residuals_by_regime(calibration: Calibration, profile: Profile) -> str:
         axes.boxplot([relative[part == n] for n in names], orientation="horizontal", whis=(5, 95), showfliers=False)
         axes.set_yticks(range(1, len(names) + 1), [f"{n} ({int((part == n).sum())})" for n in names])
         axes.axvline(0, color="0.5", lw=0.8)
-        axes.set(xlabel="predicted / measured - 1, %", ylabel="longest part")
+        axes.set(xlabel="predicted / measured - 1 (%)", ylabel="longest part (batches)")
 
     return _svg(draw, height=1.2 + 0.5 * len(names))
 
@@ -79,19 +88,18 @@ def staircase_plot(calibration: Calibration, profile: Profile) -> str:
     def draw(axes: Axes) -> None:
         for name in np.unique(profile.phase):
             mask = profile.phase == name
-            axes.scatter(profile.tokens[mask], 1e3 * rest[mask], s=9, color=_COLOURS[str(name)], label=name)
+            axes.scatter(profile.tokens[mask], 1e3 * rest[mask], **_points(str(name)))
         axes.plot(n, 1e3 * np.asarray(t.tau_s(n)), color="black", lw=1.0, label="model")
-        axes.set(xscale="log", yscale="log", xlabel="tokens in the batch", ylabel="ms without attention and sequences")
+        axes.set(xscale="log", yscale="log", xlabel="batch (tokens)", ylabel="without attention and sequences (ms)")
         axes.set_ylim(bottom=max(1e3 * float(t.tau_s(1)) / 3, 1e-6))
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend()
 
     return _svg(draw)
 
 
 def latencies_plot(fit: InverseFit) -> str:
     """Return the scatter of predicted against measured latencies, as SVG."""
-    colours = {"ttft_s": "#0072b2", "tpot_s": "#d55e00", "e2e_s": "#009e73", "itl_s": "#cc79a7"}
-    shown = [f for f in fit.figures if f.name in colours]
+    shown = [f for f in fit.figures if f.name in _LATENCIES]
 
     def draw(axes: Axes) -> None:
         if not shown:
@@ -102,13 +110,13 @@ def latencies_plot(fit: InverseFit) -> str:
         axes.plot(ends, ends, color="0.4", lw=0.8)
         told = set()
         for f in shown:
-            style = {"s": 9, "alpha": 0.5, "linewidths": 0} if f.each else {"s": 30, "marker": "s"}
+            colour, marker = _LATENCIES[f.name]
+            size = {"s": 12, "alpha": 0.5, "linewidths": 0} if f.each else {"s": 40}
             words = f.name.removesuffix("_s").upper()
-            axes.scatter(
-                f.predicted, f.measured, color=colours[f.name], label=None if words in told else words, **style
-            )
+            label = None if words in told else words
+            axes.scatter(f.predicted, f.measured, color=colour, marker=marker, label=label, **size)
             told.add(words)
-        axes.set(xscale="log", yscale="log", xlabel="predicted, s", ylabel="measured, s")
-        axes.legend(frameon=False, fontsize=8)
+        axes.set(xscale="log", yscale="log", xlabel="predicted (s)", ylabel="measured (s)")
+        axes.legend()
 
     return _svg(draw)

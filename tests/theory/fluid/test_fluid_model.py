@@ -238,7 +238,7 @@ def test_the_phase_plane_shows_field_paths_and_rest() -> None:
     )
     assert len(axes.lines) == 5  # two paths, two starts, rest
     assert len(axes.collections) == 1
-    assert axes.get_ylabel() == "prefill tokens waiting"
+    assert axes.get_ylabel() == "waiting for prefill (tokens)"
 
 
 def test_a_thresholds_throughput_is_its_integral_exactly() -> None:

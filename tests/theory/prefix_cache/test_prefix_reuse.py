@@ -159,7 +159,7 @@ def test_mooncake_hit_rates(data: Path) -> None:
     assert max(apart) < 0.03
     assert max(apart) < 0.003, "it agrees ten times better than asked: say so when that changes"
     counts = np.unique(trace.blocks.ids, return_counts=True)[1]
-    independent = [abs(che(counts, float(size)).hit_share - reuse.lru_hit_share(int(size))) for size in sizes[20:-3:6]]
+    independent = [abs(che(counts, float(size)).hit_share - reuse.lru_hit_share(size)) for size in (20_000, 100_000)]
     assert max(independent) > 0.3, "independent references misjudge this trace: blocks are popular for minutes"
 
 

@@ -14,7 +14,7 @@ of other classes on the same node is the same facets seen through other demands.
 
 from __future__ import annotations
 
-__all__ = ["Facet", "StabilityRegion", "stability_region"]
+__all__ = ["Facet", "StabilityRegion", "shoot", "stability_region"]
 
 import math
 from collections.abc import Sequence
@@ -88,7 +88,7 @@ class StabilityRegion:
             return 0.0
         if self.complete:
             return float((self.prices() @ point).max())
-        return 1.0 / _shoot(self.time, self.demands, self.limits, point / point.sum())[0] * float(point.sum())
+        return 1.0 / shoot(self.time, self.demands, self.limits, point / point.sum())[0] * float(point.sum())
 
     def loads(self, points: Float[np.ndarray, "point class"]) -> Float[np.ndarray, "point"]:
         """Return the load of many rate vectors at once (a sweep): the largest facet load of each row."""
@@ -127,7 +127,7 @@ class StabilityRegion:
         return -float(np.linalg.norm(point - projection(point, prices)))
 
     def _price_along(self, direction: Float[np.ndarray, "class"]) -> Float[np.ndarray, "class"]:
-        return _shoot(self.time, self.demands, self.limits, direction)[1].price_s
+        return shoot(self.time, self.demands, self.limits, direction)[1].price_s
 
     def _point(self, rates: Sequence[float] | np.ndarray) -> np.ndarray:
         point = np.asarray(rates, dtype=float)
@@ -185,9 +185,7 @@ def stability_region(
     return StabilityRegion(labels, tuple(facets), vertices, complete, time, classes, limits)
 
 
-def _shoot(
-    time: IterationTime, demands: Sequence[Demand], limits: Limits, direction: np.ndarray
-) -> tuple[float, Facet]:
+def shoot(time: IterationTime, demands: Sequence[Demand], limits: Limits, direction: np.ndarray) -> tuple[float, Facet]:
     """Return the boundary rate along `direction` (summing to 1) and the half-space that supports it."""
     # one set of longest and shortest lengths for all directions, as if every class were present a little: with those
     # of the present classes only, the rows would change at the axes and a facet there would not hold inside
@@ -208,10 +206,10 @@ def _enumerate(
 ) -> tuple[list[Facet], Float[np.ndarray, "vertex class"]]:
     """Shoot at every vertex of the outer approximation until all of them lie on the boundary."""
     size = len(demands)
-    scale = np.array([_shoot(time, demands, limits, axis)[0] for axis in np.eye(size)])  # rates on the axes
+    scale = np.array([shoot(time, demands, limits, axis)[0] for axis in np.eye(size)])  # rates on the axes
     facets: list[Facet] = []
     start = scale / scale.sum()  # the middle of the simplex between the axis points
-    _add(facets, _shoot(time, demands, limits, start)[1])
+    _add(facets, shoot(time, demands, limits, start)[1])
     proved: set[tuple[float, ...]] = set()
     for _ in range(_SHOTS):
         vertices = _outer_vertices(facets, scale)
@@ -219,7 +217,7 @@ def _enumerate(
         if not open_ones:
             return _ordered(facets, vertices, size), _sorted_vertices(vertices, size)
         for vertex in open_ones:
-            rate, facet = _shoot(time, demands, limits, vertex / vertex.sum())
+            rate, facet = shoot(time, demands, limits, vertex / vertex.sum())
             if rate >= vertex.sum() * (1 - _SAME):
                 proved.add(tuple(np.round(vertex / scale, 9)))
             else:
@@ -236,7 +234,7 @@ def _tilted(
     """Return a supporting half-space near `vertex`, along a ray moved a little towards the middle."""
     for share in (1e-6, 1e-4, 1e-2):
         ray = (1 - share) * vertex / vertex.sum() + share * scale / scale.sum()
-        facet = _shoot(time, demands, limits, ray / ray.sum())[1]
+        facet = shoot(time, demands, limits, ray / ray.sum())[1]
         if facet.load(vertex) > 1 + _SAME:
             return facet
     raise SolveError("the region has a facet whose prices could not be found; report this input")
@@ -292,7 +290,7 @@ def _sketch(
     facets: list[Facet] = []
     points = []
     for direction in [*np.eye(size), np.full(size, 1 / size)]:
-        rate, facet = _shoot(time, demands, limits, direction)
+        rate, facet = shoot(time, demands, limits, direction)
         _add(facets, facet)
         points.append(rate * direction)
     return facets, np.array(points)

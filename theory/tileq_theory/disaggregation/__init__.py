@@ -1,20 +1,25 @@
 """Disaggregated prefill and decode: the split of nodes, the KV transfer, and where it beats mixing."""
 
 from tileq_theory.disaggregation.compare import MODES, Comparison, WorkloadMap, compare_modes, plot_map, workload_map
+from tileq_theory.disaggregation.halves import DecodeHalf, PrefillHalf
 from tileq_theory.disaggregation.link import KvLink
-from tileq_theory.disaggregation.split import Pool, Split, best_split, decode_demand, prefill_demand
+from tileq_theory.disaggregation.split import Pool, Split, best_split, decode_demand, nodes_for, prefill_demand, rate_of
 
 __all__ = [
     "MODES",
     "Comparison",
+    "DecodeHalf",
     "KvLink",
     "Pool",
+    "PrefillHalf",
     "Split",
     "WorkloadMap",
     "best_split",
     "compare_modes",
     "decode_demand",
+    "nodes_for",
     "plot_map",
     "prefill_demand",
+    "rate_of",
     "workload_map",
 ]

@@ -14,7 +14,7 @@ prefill node while its transfer runs is not counted. Whether a policy reaches bo
 
 from __future__ import annotations
 
-__all__ = ["Pool", "Split", "best_split", "decode_demand", "prefill_demand"]
+__all__ = ["Pool", "Split", "best_split", "decode_demand", "nodes_for", "prefill_demand", "rate_of"]
 
 import math
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from jaxtyping import Float
 from tileq_theory.capacity import Capacity, Limits, capacity
 from tileq_theory.demand import Demand
 from tileq_theory.disaggregation.link import KvLink
-from tileq_theory.errors import InputError, positive_int
+from tileq_theory.errors import InputError, positive, positive_int
 from tileq_theory.iteration_time import IterationTime
 
 SplitBinding = Literal["prefill pool", "decode pool", "link"]
@@ -109,6 +109,12 @@ class Split:
         Capacity of one prefill and of one decode node, with their prices.
     transfer_s
         Unloaded transfer of a mean prompt, seconds.
+    link_use
+        Share of what the links carry that transfers take at `rate_per_s`: the fullest port, or the shared fabric.
+    node_price_per_s
+        Requests per second of one more node, divided freely: d lambda/d R.
+    link_elasticity
+        Percent of the relaxed rate that one percent more bandwidth brings.
     """
 
     rate_per_s: float
@@ -122,6 +128,9 @@ class Split:
     prefill: Capacity
     decode: Capacity
     transfer_s: float
+    link_use: float = 0.0
+    node_price_per_s: float = 0.0
+    link_elasticity: float = 0.0
 
 
 def best_split(demand: Demand, *, nodes: int, prefill: Pool, decode: Pool, link: KvLink) -> Split:
@@ -179,7 +188,58 @@ def best_split(demand: Demand, *, nodes: int, prefill: Pool, decode: Pool, link:
         prefill=first,
         decode=second,
         transfer_s=link.transfer_s(demand.prompt_tokens),
+        link_use=float(rates[at] / min(ports[at], shared)) if n.size else 0.0,
+        node_price_per_s=0.0 if relaxed >= shared else relaxed / count,
+        link_elasticity=_link_elasticity(pools, wire, relaxed, shared),
     )
+
+
+def _link_elasticity(pools: tuple[float, float], wire: float, relaxed: float, shared: float) -> float:
+    """Return d ln lambda / d ln B of the relaxed rate: 1 where the fabric binds, else the ports' share of nodes."""
+    if relaxed >= shared:
+        return 1.0
+    per_request = [max(1 / rate, wire) for rate in pools]
+    return sum(wire for rate in pools if wire > 1 / rate) / sum(per_request)
+
+
+def rate_of(split: Split, demand: Demand, link: KvLink, prefill_nodes: int, decode_nodes: int) -> float:
+    """Return lambda of any whole split with the pools of `split`, requests per second (0 where a pool is empty)."""
+    p, d, wire = prefill_nodes, decode_nodes, link.node_s(demand.prompt_tokens)
+    ports = math.inf if wire == 0 else min(p, d) / wire
+    pools = min(p * split.prefill.rate_per_s, d * split.decode.rate_per_s)
+    return min(pools, ports, link.shared_rate_per_s(demand.prompt_tokens))
+
+
+def nodes_for(split: Split, demand: Demand, link: KvLink, rate_per_s: float, *, load: float = 0.9) -> tuple[int, int]:
+    """Return the least prefill and decode nodes that carry a rate with pools and links at most at `load`.
+
+    Raises
+    ------
+    InputError
+        A rate or load that is not above 0, or a rate beyond what the shared fabric carries.
+
+    Examples
+    --------
+    >>> t = IterationTime.dai(launch_s=0.01128, tile_s=0.03547, tile_tokens=128)
+    >>> d = Demand(100, 300, 75150, 5050, 75250, 301, 100, 400)
+    >>> pool, link = Pool(t, Limits(max_batch_tokens=512)), KvLink(131072)
+    >>> nodes_for(best_split(d, nodes=2, prefill=pool, decode=pool, link=link), d, link, 60.0)
+    (2, 6)
+    """
+    rate, most = positive("rate_per_s", rate_per_s), positive("load", load)
+    if most > 1:
+        raise InputError(f"load is {load!r}; expected a share above 0 and at most 1")
+    shared = link.shared_rate_per_s(demand.prompt_tokens)
+    if rate > shared * most:
+        raise InputError(
+            f"the rate is {rate:g}/s, but the shared fabric carries {shared * most:g}/s at {100 * most:g}% load; "
+            "expected a faster fabric or a lower rate"
+        )
+    wire = link.node_s(demand.prompt_tokens)
+    needs = [rate * max(1 / pool.rate_per_s, wire) / most for pool in (split.prefill, split.decode)]
+    # a rate that is exactly k nodes' worth needs k nodes, not k + 1
+    prefill, decode = (max(1, math.ceil(need * (1 - 1e-12))) for need in needs)
+    return prefill, decode
 
 
 def _relaxed(count: int, pools: tuple[float, float], wire: float, shared: float) -> tuple[float, float]:

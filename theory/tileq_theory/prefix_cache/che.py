@@ -73,9 +73,9 @@ def che(rates: Sequence[float] | Num[np.ndarray, "item"], cache: float, *, scv: 
 
     Examples
     --------
-    >>> answer = che([0.5, 0.25, 0.125, 0.125], 2)
-    >>> round(answer.hit_share, 4), round(king([0.5, 0.25, 0.125, 0.125], 2), 4)
-    (0.6037, 0.6071)
+    >>> popularity = [0.5, 0.25, 0.125, 0.125]
+    >>> round(che(popularity, 2).hit_share, 3), round(king(popularity, 2), 3)
+    (0.617, 0.625)
     """
     rate = np.asarray(rates, dtype=float)
     if rate.ndim != 1 or not np.isfinite(rate).all() or (rate < 0).any():

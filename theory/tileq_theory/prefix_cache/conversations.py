@@ -93,7 +93,7 @@ class Conversations:
     --------
     >>> chat = Conversations(turns=4, system_tokens=1000, user_tokens=100, answer_tokens=200, think_s=60.0)
     >>> found = chat.hits(None)
-    >>> round(found.prompt_tokens, 6), round(found.hit_share, 4)
+    >>> float(found.prompt_tokens), round(found.hit_share, 4)
     (2000.0, 0.95)
     """
 

@@ -54,15 +54,38 @@ def score_rows(
     inside, shared = keys.shape[1], keys.shape[2]
     group = heads // shared
     factor = np.float32(scale)
-    for j in range(start, stop):
-        block, row = table[j // inside], j % inside
+    j = start
+    while j + 4 <= stop:  # four at a time: blocks lie anywhere, and so four reads are under way at once
+        b0, b1, b2, b3 = (
+            table[j // inside],
+            table[(j + 1) // inside],
+            table[(j + 2) // inside],
+            table[(j + 3) // inside],
+        )
+        r0, r1, r2, r3 = j % inside, (j + 1) % inside, (j + 2) % inside, (j + 3) % inside
+        at = j - start
         for c in range(shared):
-            for g in range(group):
-                h = c * group + g
+            for h in range(c * group, (c + 1) * group):
+                t0 = t1 = t2 = t3 = np.float32(0)
+                for d in range(dim):
+                    q = query[h, d]
+                    t0 += q * keys[b0, r0, c, d]
+                    t1 += q * keys[b1, r1, c, d]
+                    t2 += q * keys[b2, r2, c, d]
+                    t3 += q * keys[b3, r3, c, d]
+                scores[h, at] = t0 * factor
+                scores[h, at + 1] = t1 * factor
+                scores[h, at + 2] = t2 * factor
+                scores[h, at + 3] = t3 * factor
+        j += 4
+    for k in range(j, stop):
+        block, row = table[k // inside], k % inside
+        for c in range(shared):
+            for h in range(c * group, (c + 1) * group):
                 total = np.float32(0)
                 for d in range(dim):
                     total += query[h, d] * keys[block, row, c, d]
-                scores[h, j - start] = total * factor
+                scores[h, k - start] = total * factor
 
 
 def exponentials(scores: Float[np.ndarray, "room"], count: int, bits: Int[np.ndarray, "room"]) -> None:
@@ -111,11 +134,27 @@ def attend_rows(
     for h in range(heads):
         for d in range(dim):
             out[h, d] = np.float32(0)
-    for j in range(start, stop):
-        block, row = table[j // inside], j % inside
+    j = start
+    while j + 4 <= stop:
+        b0, b1, b2, b3 = (
+            table[j // inside],
+            table[(j + 1) // inside],
+            table[(j + 2) // inside],
+            table[(j + 3) // inside],
+        )
+        r0, r1, r2, r3 = j % inside, (j + 1) % inside, (j + 2) % inside, (j + 3) % inside
+        at = j - start
         for c in range(shared):
-            for g in range(group):
-                h = c * group + g
-                weight = scores[h, j - start]
+            for h in range(c * group, (c + 1) * group):
+                w0, w1, w2, w3 = scores[h, at], scores[h, at + 1], scores[h, at + 2], scores[h, at + 3]
+                for d in range(dim):
+                    early = w0 * values[b0, r0, c, d] + w1 * values[b1, r1, c, d]
+                    out[h, d] += early + (w2 * values[b2, r2, c, d] + w3 * values[b3, r3, c, d])
+        j += 4
+    for k in range(j, stop):
+        block, row = table[k // inside], k % inside
+        for c in range(shared):
+            for h in range(c * group, (c + 1) * group):
+                weight = scores[h, k - start]
                 for d in range(dim):
                     out[h, d] += weight * values[block, row, c, d]

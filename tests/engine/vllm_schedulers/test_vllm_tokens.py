@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 pytestmark = pytest.mark.vllm
-pytest.importorskip("vllm", reason="vLLM is not installed here: tools/vllm_environment.sh makes an environment with it")
+pytest.importorskip("vllm.v1", reason="no vLLM here: tools/vllm_environment.sh makes an environment with it")
 
 from vllm_harness import VOCAB, allow_a_second_engine, model_with_weights  # noqa: E402
 

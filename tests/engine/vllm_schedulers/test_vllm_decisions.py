@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.vllm
-pytest.importorskip("vllm", reason="vLLM is not installed here: tools/vllm_environment.sh makes an environment with it")
+pytest.importorskip("vllm.v1", reason="no vLLM here: tools/vllm_environment.sh makes an environment with it")
 from vllm_driving import by_simulator, by_vllm, draw  # noqa: E402
 from vllm_harness import make_scheduler  # noqa: E402
 

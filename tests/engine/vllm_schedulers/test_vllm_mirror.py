@@ -1,0 +1,190 @@
+"""The mirror follows an engine that does otherwise than decided, and stays the simulator's state. No vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tileq_engine.config import EngineConfig
+from tileq_engine.registry import policy
+from tileq_engine.requests import Requests
+from tileq_engine.scheduler import Scheduler
+from tileq_engine.vllm.asked import Asked
+from tileq_engine.vllm.mirror import Mirror, error_of
+
+STEP = 10_000_000_000
+PLAIN = Asked(0.5, False)
+
+
+def made(name: str = "sarathi", blocks: int = 100, capacity: int = 64, **config: int) -> Mirror:
+    own = {"token_budget": 64, "max_num_seqs": 8, **config}
+    return Mirror(policy(name), EngineConfig(kv_tokens=16 * blocks, **own), capacity=capacity)
+
+
+def free(mirror: Mirror) -> int:
+    """Return what an engine with these residents has free: it gives out a block when a token needs it."""
+    state = mirror.state
+    seats = state.O[: state.scalar("nres")]
+    return state.scalar("total_blocks") - int(((state.B["cached"][seats] + 15) // 16).sum())
+
+
+def test_a_stream_through_the_mirror_is_decided_as_by_the_scheduler_itself() -> None:
+    asked = Requests.from_arrays(arrival_ps=[0] * 30, prompt_tokens=[7 * k + 1 for k in range(30)], output_tokens=9)
+    config = EngineConfig(kv_tokens=16 * 40, token_budget=64, max_num_seqs=8)
+    rules = Scheduler(policy("slai"), config, requests=asked.with_(tbt_limit_ps=np.full(30, 3 * STEP)))
+    mirror = Mirror(policy("slai"), config, capacity=64)
+    for k in range(30):
+        mirror.add(str(k), Asked(STEP * 3 / 1e12, False), prompt_tokens=7 * k + 1, output_tokens=9, arrival_ps=0)
+    now = 0
+    while len(mirror):
+        batch = rules.decide(now)
+        found = mirror.decide(now, free(mirror))
+        expected = {str(i): c or 1 for i, c in zip(batch.ids.tolist(), batch.prefill_tokens.tolist(), strict=True)}
+        assert found.tokens == expected
+        assert found.preempted == [str(i) for i in batch.preempted]
+        assert error_of(mirror) is None
+        now += STEP
+        assert sorted(mirror.close(now)) == sorted(str(i) for i in rules.complete(STEP))
+
+
+def test_tables_are_compacted_and_grow() -> None:
+    mirror = made(capacity=8)
+    now = 0
+    for k in range(100):
+        mirror.add(f"r{k}", PLAIN, prompt_tokens=10, output_tokens=3, arrival_ps=now)
+        mirror.decide(now, free(mirror))
+        now += STEP
+        mirror.close(now)
+        assert error_of(mirror) is None
+    for _ in range(20):
+        mirror.decide(now, free(mirror))
+        now += STEP
+        mirror.close(now)
+    assert len(mirror) == 0
+    assert mirror.rules.capacity <= 64
+    for k in range(70):  # all at once: the tables have to grow
+        mirror.add(f"s{k}", PLAIN, prompt_tokens=10, output_tokens=3, arrival_ps=now)
+    order: list[str] = []
+    while len(mirror):
+        order += [n for n in mirror.decide(now, free(mirror)).tokens if n not in order]
+        now += STEP
+        mirror.close(now)
+    assert order == [f"s{k}" for k in range(70)]
+
+
+def test_a_prefix_that_was_cached_shortens_the_prefill() -> None:
+    mirror = made()
+    mirror.add("a", PLAIN, prompt_tokens=100, output_tokens=5)
+    assert mirror.decide(0, free(mirror)).tokens == {"a": 64}
+    mirror.settle({"a": (20, 0)}, {})  # the engine had 80 of the 100 in its cache
+    mirror.close(STEP)
+    assert mirror.counts() == {"decoding": 1, "prefilling": 0, "waiting": 0}
+    assert mirror.decide(STEP, free(mirror)).tokens == {"a": 1}
+
+
+def test_whom_the_engine_did_not_admit_waits_in_its_place() -> None:
+    mirror = made()
+    for name in "ab":
+        mirror.add(name, PLAIN, prompt_tokens=20, output_tokens=5)
+    assert mirror.decide(0, free(mirror)).tokens == {"a": 20, "b": 20}
+    mirror.settle({}, {"a": False})
+    mirror.add("c", PLAIN, prompt_tokens=20, output_tokens=5)
+    mirror.close(STEP)
+    assert error_of(mirror) is None
+    assert mirror.decide(STEP, free(mirror)).tokens == {"b": 1, "a": 20, "c": 20}
+
+
+def test_whom_the_engine_preempted_comes_first_again() -> None:
+    mirror = made()
+    mirror.add("a", PLAIN, prompt_tokens=20, output_tokens=5)
+    mirror.decide(0, free(mirror))
+    mirror.close(STEP)
+    mirror.add("b", PLAIN, prompt_tokens=20, output_tokens=5, arrival_ps=0)
+    assert mirror.decide(STEP, free(mirror)).tokens == {"a": 1, "b": 20}
+    mirror.unseat("a", 21)
+    mirror.settle({}, {"a": False})
+    mirror.close(2 * STEP)
+    assert mirror.decide(2 * STEP, free(mirror)).tokens == {"b": 1, "a": 21}
+
+
+def test_whom_the_engine_admitted_by_itself_is_a_resident() -> None:
+    mirror = made(max_num_seqs=8)
+    mirror.add("a", PLAIN, prompt_tokens=20, output_tokens=5)
+    mirror.blank(0)
+    mirror.settle({"a": (20, 0)}, {})
+    mirror.close(STEP)
+    assert mirror.counts() == {"decoding": 1, "prefilling": 0, "waiting": 0}
+
+
+def test_requests_leave_from_everywhere() -> None:
+    mirror = made(max_num_seqs=2)
+    for name in "abc":
+        mirror.add(name, PLAIN, prompt_tokens=20, output_tokens=5)
+    mirror.decide(0, free(mirror))
+    mirror.add("d", PLAIN, prompt_tokens=20, output_tokens=5)
+    mirror.leave(["a", "c", "d", "nobody"])  # in the open batch, in the queue, not told to the rules yet, unknown
+    mirror.close(STEP)
+    assert error_of(mirror) is None and len(mirror) == 1
+    assert mirror.decide(STEP, free(mirror)).tokens == {"b": 1}
+    assert mirror.state.scalar("nsys") == 1 and mirror.state.scalar("nwaiting") == 0
+
+
+def test_a_late_completion_moves_the_deadline() -> None:
+    mirror = made("slai")
+    mirror.add("a", Asked(1.0, False), prompt_tokens=20, output_tokens=5)
+    mirror.decide(0, free(mirror))
+    mirror.close(STEP)
+    before = int(mirror.state.B["lst"][0])
+    mirror.shift(STEP, 5)
+    assert int(mirror.state.B["lst"][0]) == before + 5 and int(mirror.state.B["last"][0]) == STEP + 5
+
+
+@st.composite
+def disturbances(draw: st.DrawFn) -> list[tuple[str, int]]:
+    kinds = st.sampled_from(["add", "leave", "unseat", "refuse", "hit", "nothing"])
+    return draw(st.lists(st.tuples(kinds, st.integers(0, 30)), min_size=5, max_size=60))
+
+
+def _names(mirror: Mirror) -> Iterator[str]:
+    yield from list(mirror.index)
+
+
+@pytest.mark.parametrize("name", ["sarathi", "slai", "aging", "vllm_v1", "priority"])
+@given(steps=disturbances())
+@settings(max_examples=25)
+def test_whatever_the_engine_does_the_state_stays_sound_and_empties(name: str, steps: list[tuple[str, int]]) -> None:
+    mirror = made(name, blocks=12, capacity=8)
+    now = count = 0
+    for kind, number in steps:
+        if kind == "add":
+            mirror.add(f"r{count}", PLAIN, prompt_tokens=1 + 5 * number, output_tokens=1 + number % 7, arrival_ps=now)
+            count += 1
+        known = list(_names(mirror))
+        if kind == "leave" and known:
+            mirror.leave([known[number % len(known)]])
+        planned = mirror.decide(now, free(mirror)).tokens
+        if planned and kind in ("unseat", "refuse", "hit"):
+            chosen = list(planned)[number % len(planned)]
+            if kind == "unseat":
+                mirror.unseat(chosen, 1 + number)
+                mirror.settle({}, {chosen: False})
+            elif kind == "refuse":
+                mirror.settle({}, {chosen: False})
+            else:
+                mirror.settle({chosen: (1, 0)}, {})
+        assert error_of(mirror) is None
+        now += STEP
+        mirror.close(now)
+        assert error_of(mirror) is None
+    for _ in range(3000):
+        if not len(mirror):
+            break
+        assert mirror.decide(now, free(mirror)).tokens, "somebody can always run"
+        now += STEP
+        mirror.close(now)
+    assert len(mirror) == 0
+    assert mirror.state.scalar("nres") == mirror.state.scalar("nwait") == mirror.state.scalar("nsys") == 0

@@ -1,0 +1,53 @@
+"""Nodes of a cluster by groups of equals: what they are, what they do, whom they may serve."""
+
+from __future__ import annotations
+
+__all__ = ["ROLES", "NodeGroup", "Role"]
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tileq_theory.capacity import Limits
+from tileq_theory.errors import InputError, positive_int
+from tileq_theory.iteration_time import IterationTime
+
+Role = Literal["both", "prefill", "decode"]
+ROLES: tuple[Role, ...] = ("both", "prefill", "decode")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Equal nodes.
+
+    Parameters
+    ----------
+    name
+        Its name in answers.
+    time, limits
+        Iteration time and limits of one node; `limits.nodes` is ignored, `count` says how many there are.
+    count
+        Nodes of the group.
+    role
+        "both": requests are prefilled and decoded here; "prefill", "decode": one half, the KV travels between.
+    classes
+        Indices of the request classes that may come here; None: all.
+    """
+
+    name: str
+    time: IterationTime
+    limits: Limits
+    count: int = 1
+    role: Role = "both"
+    classes: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name.strip():
+            raise InputError("a group of nodes has an empty name; expected a name")
+        if self.role not in ROLES:
+            raise InputError(f"role of group {self.name} is {self.role!r}; expected one of {', '.join(ROLES)}")
+        object.__setattr__(self, "count", positive_int(f"count of group {self.name}", self.count))
+        object.__setattr__(self, "limits", self.limits.with_(nodes=1))
+
+    def may_serve(self, index: int) -> bool:
+        """Return whether class `index` may be sent here."""
+        return self.classes is None or index in self.classes
