@@ -16,7 +16,7 @@ PACKAGES = {
     "tileq_engine": "requests in motion",
     "tileq_profiling": "what others recorded, and what this machine does",
 }
-NOT_SHOWN = ("__main__", "tileq.cli")
+NOT_SHOWN = ("__main__", "tileq.cli", "tileq.explorer.page")  # the last has cells, and no names
 
 
 def write(folder: Path, root: Path) -> None:

@@ -16,12 +16,15 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tileq_theory.errors import InputError, finite, positive, positive_int
+from tileq.sharing import parse_backpressure, parse_prices, parse_tenants
+from tileq_theory.errors import InputError, boolean, finite, positive, positive_int
 
 if TYPE_CHECKING:
     from tileq.planning import Plan
+    from tileq_engine.backpressure import Backpressure, TbtControl
     from tileq_engine.config import EngineConfig
     from tileq_engine.policy import Policy
+    from tileq_engine.tenants import Tenants
     from tileq_theory.workload import Workload
 
 _RATES_AT_MOST = 200
@@ -43,17 +46,20 @@ class Experiment:
         Requests of one run.
     tiers
         Share and TBT limits of paying requests, or None for one tier.
+    divided
+        The workload with a class for each tenant, where tenants divide the requests; None: the plan's.
     """
 
     plan: Plan
     config: EngineConfig
     requests: int
     tiers: Mapping[str, float] | None
+    divided: Workload | None = None
 
     @property
     def workload(self) -> Workload:
-        """The plan's workload."""
-        return self.plan.traffic.workload
+        """The plan's workload, or its division among tenants."""
+        return self.plan.traffic.workload if self.divided is None else self.divided
 
     @property
     def capacity_per_s(self) -> float:
@@ -78,10 +84,25 @@ class Experiment:
             "convention": self.config.convention,
             "preemption": self.config.preemption,
             "swap_token_s": self.config.swap_token_s,
+            **({"prefix_cache": True} if self.config.prefix_cache else {}),
             "requests": self.requests,
             "tiers": None if self.tiers is None else dict(self.tiers),
             "capacity_per_s": self.capacity_per_s,
+            **_asked(self.config),
         }
+
+
+def _asked(config: EngineConfig) -> dict[str, Any]:
+    """Return what was asked of tenants and of admission under pressure; nothing where nothing was."""
+    from dataclasses import asdict
+
+    named = {"tenants": config.tenants, "backpressure": config.backpressure, "control": config.control}
+    found: dict[str, Any] = {name: asdict(item) for name, item in named.items() if item is not None}
+    if config.reservation != "policy":
+        found["reservation"] = config.reservation
+    if config.watermark:
+        found["watermark"] = config.watermark
+    return found
 
 
 def make_experiment(
@@ -95,7 +116,14 @@ def make_experiment(
     swap_gb_per_s: float = 25.0,
     paying: float | None = None,
     check: bool = False,
+    prefix_cache: bool = False,
     stop_backlog: int | None = None,
+    tenants: Sequence[str] | Tenants | None = None,
+    token_prices: str | tuple[float, float] = (1.0, 2.0),
+    reservation: str = "policy",
+    watermark: float = 0.0,
+    backpressure: str | Backpressure | None = None,
+    control_tbt: float | TbtControl | None = None,
 ) -> Experiment:
     """Return the experiment on one replica of `plan`.
 
@@ -113,13 +141,29 @@ def make_experiment(
         Share of requests with a TBT limit of 0.1 s, the others 0.5 s (SLAI's tiers); None: one tier.
     check
         Recompute every invariant of the engine at every iteration (slow).
+    prefix_cache
+        Keep the KV of prompts for later ones with the same prefix. The traffic must know its blocks: a trace with
+        hash_ids, or synthetic conversations; requests are then replayed in order, not drawn from their law.
     stop_backlog
         Requests in the system at which a run is cut short as unstable; None: the larger of 2000 and a quarter of
         the requests.
+    tenants
+        Texts like "gold=3:64@0.2" (`sharing.parse_tenants`), or the tenants themselves, one for each class.
+    token_prices
+        What a prompt and an output token count as service of a tenant.
+    reservation, watermark
+        Blocks that a request takes at its admission ("policy", "optimistic", "prompt", "conservative"), and the share
+        of blocks that an admission must leave free.
+    backpressure
+        "reject:waiting=64", "shrink:kv=0.9:tokens=256", ... (`sharing.parse_backpressure`), or the settings themselves.
+    control_tbt
+        Limit in seconds inside which a controller keeps the time between tokens by changing the token budget.
     """
     from tileq_engine.config import EngineConfig
 
     count = count_up_to("requests", requests, _REQUESTS_AT_MOST)
+    if boolean("prefix_cache", prefix_cache):
+        _check_blocks(plan, count)
     if paying is not None and not 0 <= finite("paying", paying) <= 1:
         raise InputError(f"paying is {paying!r}; expected a share in [0, 1]")
     memory = plan.setting.kv_tokens if kv_tokens is None else positive_int("kv_tokens", kv_tokens)
@@ -129,6 +173,7 @@ def make_experiment(
             f"token_budget is {budget} and max_num_seqs {max_num_seqs}; engines ask for a token a resident: raise "
             "token_budget or lower max_num_seqs"
         )
+    shared, divided = _tenants(plan, tenants, token_prices)
     config = EngineConfig(
         token_budget=budget,
         # the plan's own number, or what a smaller budget leaves of it: engines ask for a token a resident
@@ -138,11 +183,57 @@ def make_experiment(
         preemption=preemption,  # type: ignore[arg-type]
         swap_token_s=_swap_token_s(plan, swap_gb_per_s) if preemption == "swap" else 0.0,
         check=check,
+        prefix_cache=prefix_cache,
         stop_backlog=max(2000, count // 4) if stop_backlog is None else stop_backlog,
+        reservation=reservation,  # type: ignore[arg-type]
+        watermark=watermark,
+        tenants=shared,
+        backpressure=parse_backpressure(backpressure) if isinstance(backpressure, str) else backpressure,
+        control=_control(control_tbt),
     )
     _check_some_fit(plan, memory)
     tiers = None if paying is None else {"paying_share": paying}
-    return Experiment(plan, config, count, tiers)
+    return Experiment(plan, config, count, tiers, divided)
+
+
+def _tenants(
+    plan: Plan, tenants: Sequence[str] | Tenants | None, prices: str | tuple[float, float]
+) -> tuple[Tenants | None, Workload | None]:
+    """Return the tenants and the workload in which each is a class; None for either where there is none."""
+    from tileq_engine.tenants import Tenants
+
+    if isinstance(tenants, Tenants):
+        return tenants, None
+    priced = parse_prices(prices) if isinstance(prices, str) else prices
+    if not tenants:
+        if priced != (1.0, 2.0):
+            raise InputError(f"token prices {prices!r} are given and no tenant; expected tenants who pay them")
+        return None, None
+    return parse_tenants(tenants, plan.traffic.workload, priced)
+
+
+def _control(limit: float | TbtControl | None) -> TbtControl | None:
+    from tileq_engine.backpressure import TbtControl
+
+    if limit is None or isinstance(limit, TbtControl):
+        return limit
+    return TbtControl(positive("control_tbt", limit))
+
+
+def _check_blocks(plan: Plan, count: int) -> None:
+    """Raise `InputError` where the traffic cannot say which prompts begin alike."""
+    traffic = plan.traffic
+    if traffic.source_of_blocks is None:
+        raise InputError(
+            f"a prefix cache is asked for, and {traffic.source} tells no prompt's blocks; give a trace with hash_ids "
+            "(Mooncake's, Bailian's), or the workload conversations"
+        )
+    there = getattr(traffic.source_of_blocks, "__len__", lambda: count)()
+    if count > there:
+        raise InputError(
+            f"{count} requests are asked for and {traffic.label} has {there} with blocks; repeating them would find "
+            "them in the cache: ask for fewer"
+        )
 
 
 def _swap_token_s(plan: Plan, gb_per_s: float) -> float:

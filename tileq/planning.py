@@ -101,6 +101,13 @@ class Plan:
             raise InputError("check and prefix_cache are both given; the check simulates prompts without a cache")
         return check_plan(self, requests=requests, seed=seed)
 
+    def figure(self) -> Any:
+        """Return a matplotlib figure: capacity against the token budget."""
+        from tileq.plan_document import budget_curve
+        from tileq.plots.budget import draw_budget
+
+        return draw_budget(budget_curve(self))
+
     def plot(self, path: str | PathLike[str]) -> None:
         """Draw capacity against the token budget and write it to `path` (.png, .svg or .pdf)."""
         from tileq.plan_document import budget_curve

@@ -21,6 +21,7 @@ from tileq_theory.errors import InputError
 from tileq_theory.iteration_time import IterationTime
 
 if TYPE_CHECKING:
+    from tileq.plots.region import RegionPicture
     from tileq_theory.hardware import Gpu, Model
     from tileq_theory.request_class import RequestClass
     from tileq_theory.workload import Workload
@@ -109,9 +110,21 @@ class Region:
             "distance_per_s": self.theory.distance(self.at),
         }
 
+    def figure(self) -> Any:
+        """Return a matplotlib figure of the region of two or three classes."""
+        from tileq.plots.region import draw_region
+
+        return draw_region(self.picture())
+
     def plot(self, path: str | PathLike[str]) -> None:
         """Draw the region of two or three classes and write it to `path` (.png, .svg or .pdf)."""
-        from tileq.plots.region import RegionPicture, Side, plot_region
+        from tileq.plots.region import plot_region
+
+        plot_region(self.picture(), Path(path))
+
+    def picture(self) -> RegionPicture:
+        """Return what the figure shows, ready for `tileq.plots.region.draw_region`."""
+        from tileq.plots.region import RegionPicture, Side
 
         names = [_short(c.name) for c in self.traffic.workload.classes]
         points = (
@@ -120,14 +133,13 @@ class Region:
             else {f"asked for: {'inside' if self.theory.contains(self.at) else 'outside'}": self.at}
         )
         where = f"{self.setting.tp} x {self.setting.gpu.name}" if self.setting.tp > 1 else self.setting.gpu.name
-        picture = RegionPicture(
+        return RegionPicture(
             classes=names,
             vertices=self.theory.vertices,
             sides=[Side(facet.price_s.tolist(), facet.binding) for facet in self.theory.facets],
             points=points,
             title=f"Stable rates of {self.setting.model.name} on {where}",
         )
-        plot_region(picture, Path(path))
 
 
 def _short(name: str) -> str:

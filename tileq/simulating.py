@@ -14,13 +14,17 @@ from tileq.experiments import Experiment, make_experiment, ready_folder, replica
 from tileq_theory.errors import InputError, positive
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tileq.simulating_cluster import ClusterSimulation
+    from tileq_engine.backpressure import Backpressure, TbtControl
     from tileq_engine.cluster import Cluster
     from tileq_engine.experiment import Replications
     from tileq_engine.policy import Policy
     from tileq_engine.run import Run
+    from tileq_engine.tenants import Tenants
 
-PICTURES = ("queues", "batches", "kv", "gantt")
+PICTURES = ("queues", "batches", "kv", "hits", "gantt", "tenants")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class Simulation:
                 "setting": self.experiment.setting(),
                 "utilisation": self.rate_per_s / self.experiment.capacity_per_s,
                 **found,
+                **_watched(self.run),
                 "warnings": [*self.experiment.plan.setting.warnings, *found["warnings"]],
             }
         )
@@ -70,7 +75,7 @@ class Simulation:
         return self.run.save(Path(path))
 
     def plot(self, path: str | PathLike[str], picture: str = "queues") -> None:
-        """Draw the first replication: its "queues", "batches", "kv" use, or a "gantt" of its first requests."""
+        """Draw the first run: "queues", "batches", "kv" use, cache "hits", "tenants" (shares), or a "gantt" chart."""
         from tileq_engine import plots
 
         if picture not in PICTURES:
@@ -101,6 +106,13 @@ def simulate(
     swap_gb_per_s: float = 25.0,
     paying: float | None = None,
     check: bool = False,
+    tenants: Sequence[str] | Tenants | None = None,
+    token_prices: str | tuple[float, float] = (1.0, 2.0),
+    reservation: str = "policy",
+    watermark: float = 0.0,
+    backpressure: str | Backpressure | None = None,
+    control_tbt: float | TbtControl | None = None,
+    prefix_cache: bool = False,
     folder: str | PathLike[str] | None = None,
     progress: bool | None = None,
     **question: Any,
@@ -121,8 +133,10 @@ def simulate(
         Requests of one run, independent runs, seed of their random streams.
     token_budget, seats, kv_tokens
         Engine settings (`seats`: sequences at most); None: the plan's.
-    preemption, swap_gb_per_s, paying, check
+    preemption, swap_gb_per_s, paying, check, prefix_cache
         See `tileq.experiments.make_experiment`.
+    tenants, token_prices, reservation, watermark, backpressure, control_tbt
+        Who shares the machine, and admission under pressure; see there.
     folder
         Replications are kept there as they finish, and taken from there.
     progress
@@ -159,6 +173,13 @@ def simulate(
         swap_gb_per_s=swap_gb_per_s,
         paying=paying,
         check=check,
+        tenants=tenants,
+        token_prices=token_prices,
+        reservation=reservation,
+        watermark=watermark,
+        backpressure=backpressure,
+        control_tbt=control_tbt,
+        prefix_cache=prefix_cache,
     )
     offered = _offered(experiment, rate, load)
     chosen = experiment.policy(policy)
@@ -169,8 +190,10 @@ def simulate(
         "requests": experiment.requests,
         "tiers": experiment.tiers,
         "seed": seed,
+        "source": experiment.plan.traffic.source_of_blocks if prefix_cache else None,
     }
-    first = simulate_policy(chosen, offered, **common)
+    # what keeps requests waiting is named in the first replication, which is kept whole
+    first = simulate_policy(chosen, offered, **{**common, "config": experiment.config.with_(watch=True)})
     found = replicate_policy(
         chosen,
         offered,
@@ -196,6 +219,13 @@ def _of_cluster(
 
 _OF_CLUSTER = {"rate", "load", "requests", "replications", "seed", "folder", "progress", "trace", "workload", "classes",
                "conversations", "convention"}  # fmt: skip
+
+
+def _watched(run: Run) -> dict[str, Any]:
+    """Return the bottlenecks of the first replication."""
+    from tileq_engine.metrics_bottlenecks import bottleneck_metrics
+
+    return {} if run.bottlenecks is None else {"bottlenecks": bottleneck_metrics(run)}
 
 
 def _offered(experiment: Experiment, rate: float | None, load: float | None) -> float:

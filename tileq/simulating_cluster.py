@@ -100,8 +100,8 @@ class ClusterSimulation:
         if picture not in CLUSTER_PICTURES:
             raise InputError(f"picture is {picture!r}; expected one of {', '.join(CLUSTER_PICTURES)}")
         writable("plot", Path(path))
-        whole = hasattr(plots, f"plot_{picture}")
-        figure = getattr(plots, f"plot_{picture}")(self.run) if whole else getattr(own, f"plot_{picture}")(self.first)
+        drawn = getattr(own, f"plot_{picture}", None)
+        figure = getattr(plots, f"plot_{picture}")(self.run) if drawn is None else drawn(self.first)
         plots.save_figure(figure, Path(path))
 
 

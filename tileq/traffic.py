@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tileq_theory.workload import Workload
 
 DEFAULT_WORKLOAD = "chat"
+CONVERSATIONS = "conversations"
+_SHORT = {"turns": "turns_mean", "prompts": "system_prompts", "zipf": "system_zipf", "system": "system_tokens",
+          "user": "user_tokens", "answer": "answer_tokens", "think": "think_s", "block": "block_tokens"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,9 @@ class Traffic:
         What a reader of the numbers should know.
     prefixes
         What tells which prompts share a prefix: a `Trace` with block identities, `Conversations`, or None.
+    source_of_blocks
+        What draws its requests with the blocks of their prompts, for a prefix cache (`ReplayedRequests`,
+        `Conversations`); None where prompts are known by their lengths alone.
     """
 
     workload: Workload
@@ -47,6 +53,7 @@ class Traffic:
     rate_per_s: float | None = None
     warnings: tuple[str, ...] = ()
     prefixes: Trace | Conversations | None = None
+    source_of_blocks: Any = None
 
 
 def make_traffic(
@@ -88,6 +95,7 @@ def _from_trace(trace: Any) -> Traffic:
         rate_per_s=read.rate_per_s,
         warnings=(*skipped, *read.warnings),
         prefixes=None if read.blocks is None or not read.blocks.ids.size else read,
+        source_of_blocks=_replay(read),
     )
 
 
@@ -106,6 +114,12 @@ def _from_conversations(given: str | Conversations) -> Traffic:
     return Traffic(Workload((turns,)), "conversations", "conversations as given", prefixes=talks)
 
 
+def _replay(read: Any) -> Any:
+    from tileq_engine.replayed_requests import ReplayedRequests
+
+    return None if read.blocks is None else ReplayedRequests.of(read)
+
+
 def _from_classes(classes: Sequence[str | RequestClass]) -> Traffic:
     from tileq_theory.request_class import parse_class
     from tileq_theory.workload import Workload
@@ -116,7 +130,35 @@ def _from_classes(classes: Sequence[str | RequestClass]) -> Traffic:
     return Traffic(workload, label if len(label) <= 40 else f"{len(parsed)} classes", "classes as given")
 
 
+def _conversations(text: str) -> Traffic:
+    """Return the conversations of "conversations:turns=6:user=geometric(64)", defaults where nothing is given."""
+    from tileq_engine.conversations import Conversations
+    from tileq_theory.errors import near_matches
+    from tileq_theory.lengths.parse import parse_lengths, split_outside
+
+    given: dict[str, Any] = {}
+    for item in split_outside(text, ":")[1:]:
+        key, _, value = (part.strip() for part in item.partition("="))
+        if key not in _SHORT:
+            raise InputError(f"{text!r}: {key!r} is unknown; {near_matches('settings', key, _SHORT)}")
+        if _SHORT[key] in given:
+            raise InputError(f"{text!r} gives {key} twice; expected every setting once")
+        try:
+            given[_SHORT[key]] = (parse_lengths if key in ("user", "answer") else _whole_or_not)(value)
+        except ValueError:
+            raise InputError(f"{text!r}: {key} is {value!r}; expected a number") from None
+    source = Conversations(**given)
+    label = f"conversations of {source.turns_mean:g} turns"
+    return Traffic(source.workload(), label, "synthetic conversations", source_of_blocks=source)
+
+
+def _whole_or_not(text: str) -> int | float:
+    return int(text) if text.isdigit() else float(text)
+
+
 def _named(workload: str | Workload) -> Traffic:
+    if isinstance(workload, str) and workload.split(":")[0].strip() == CONVERSATIONS:
+        return _conversations(workload)
     if isinstance(workload, str):
         from tileq_theory.workloads import named_workload
 

@@ -8,6 +8,7 @@ are free), W: scratch list of slots, P: integers of the policy.
 from __future__ import annotations
 
 __all__ = [
+    "admission_need",
     "admit_request",
     "blocks_for",
     "drop",
@@ -24,6 +25,8 @@ __all__ = [
 
 from typing import Any
 
+from tileq_engine.fairness import at_quota, seat_tenant, unseat_tenant
+from tileq_engine.prefix_tree import claim_prefix, evict_idle, find_prefix, give_back, spared_blocks
 from tileq_engine.records import Records
 
 _FREE, _PREFILL, _DECODE = 0, 1, 2
@@ -125,7 +128,7 @@ def head(R: Records, S: Records, H: Any, P: Any, order: Any) -> Any:
     best = -1
     for place in range(s.nwait):
         i = H[place]
-        if s.quota > 0 and P[s.tenants + R[i].tenant] >= s.quota:
+        if s.quota > 0 and at_quota(R, S, P, i):
             continue
         R[i].key = order(R, S, P, i)
         if best < 0 or _before(R, i, H[best]):
@@ -177,6 +180,15 @@ def admission_blocks(R: Records, S: Records, i: int) -> Any:
     return need if need < s.total_blocks else s.total_blocks
 
 
+def admission_need(R: Records, S: Records, P: Any, i: int) -> Any:
+    """Return the free blocks that request `i` takes when it becomes a resident, its cached prefix looked up."""
+    s = S[0]
+    need = admission_blocks(R, S, i)
+    if s.tree > 0:
+        need = max(need, find_prefix(R, S, P, i) * s.node_blocks) - spared_blocks(S, P, i)
+    return need
+
+
 def admit_request(R: Records, B: Records, S: Records, O: Any, P: Any, i: int) -> Any:  # noqa: E741
     """Make request `i` a resident at the end of the admission order; return its slot."""
     s = S[0]
@@ -208,8 +220,10 @@ def admit_request(R: Records, B: Records, S: Records, O: Any, P: Any, i: int) ->
     b.lst = s.now  # a resident that has no deadline yet is due at once
     b.target = r.prompt + r.gen - r.replay
     b.blocks = admission_blocks(R, S, i)
-    s.free -= b.blocks
     b.cached = r.cached
+    if s.tree > 0:
+        s.free += claim_prefix(R, S, P, b, i)
+    s.free -= b.blocks
     if r.cached > 0:
         b.phase = _DECODE
         s.returned += 1
@@ -224,8 +238,8 @@ def admit_request(R: Records, B: Records, S: Records, O: Any, P: Any, i: int) ->
         r.cached = 0
     else:
         b.phase = _PREFILL
-    if s.quota > 0:
-        P[s.tenants + r.tenant] += 1
+    if s.account > 0:
+        seat_tenant(R, S, P, i)
     r.status = 2
     r.front = 0
     if r.admit < 0:
@@ -257,7 +271,12 @@ def preempt(
     drop(b, s)
     i = b.id
     r = R[i]
-    s.free += b.blocks
+    if s.tree > 0:
+        evict_idle(S, P)
+        freed = give_back(S, P, b)  # which may itself free blocks: not to be added in one breath
+        s.free += freed
+    else:
+        s.free += b.blocks
     r.gen = b.gen
     r.replay = b.replay
     r.last = b.last
@@ -289,8 +308,8 @@ def preempt(
             r.replay = r.gen
     b.phase = _FREE
     b.blocks = 0
-    if s.quota > 0:
-        P[s.tenants + r.tenant] -= 1
+    if s.account > 0:
+        unseat_tenant(R, S, P, i, b.cached)
     for k in range(at, s.nres - 1):
         O[k] = O[k + 1]
     s.nres -= 1

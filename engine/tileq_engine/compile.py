@@ -42,7 +42,11 @@ CACHE_VARIABLE = "TILEQ_CACHE_DIR"
 HOOK_KINDS = ("decodes", "order", "mixing", "admission", "eviction")
 _MODULES = (
     "clock",
+    "prefix_tree",
+    "prefix_lru",
+    "fairness",
     "batch",
+    "pressure",
     "rules.decodes",
     "rules.order",
     "rules.admission",
@@ -60,6 +64,7 @@ _MODULES = (
     "simulator_check",
     "simulator_step",
     "simulator_jump",
+    "simulator_iteration",
     "simulator_loop",
     "simulator_single_loop",
     "scheduler_kernels",
@@ -73,7 +78,7 @@ _MODULES = (
     "cluster.loop",
     "cluster.entry",
 )
-_ENTRY_POINTS = ("run_until", "run_single", "announce_at", "decide_at", "complete_at", "simulate_nodes")
+_ENTRY_POINTS = ("run_until", "run_single", "announce_at", "decide_at", "complete_at", "lru_pass", "simulate_nodes")
 _CLUSTER_RECORDS = (CLUSTER_FIELDS, NODE_FIELDS, POOL_FIELDS, PLACE_FIELDS)
 _HOOK_PREFIXES = ("decodes_", "order_", "admit_", "evict_", "mix_")
 # numba counts references of every array passed to a function, by atomic instructions: 60 % of the loop's time. The
@@ -194,6 +199,7 @@ def _signatures() -> dict[str, Any]:
         "run_until": int64(R, B, S, I, I, I, I, I, I, I, I, I, I, I, *five),
         "announce_at": int64(R, S, int64),
         "run_single": int64(S, I, I, I, I, I),
+        "lru_pass": int64(I, I, I, I, I, I, int64),
         "decide_at": int64(R, B, S, I, I, I, I, I, int64, *five),
         "complete_at": int64(R, B, S, I, I, I, I, I, I, I, int64),
         "simulate_nodes": _nodes_signature(R, B, S, five),

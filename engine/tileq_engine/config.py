@@ -7,13 +7,16 @@ __all__ = ["EngineConfig"]
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from tileq_engine.backpressure import Backpressure, TbtControl
 from tileq_engine.clock import to_ps
+from tileq_engine.tenants import Tenants
 from tileq_theory.conventions import TokenConvention
-from tileq_theory.errors import InputError, boolean, finite, nonnegative, nonnegative_int, positive_int
+from tileq_theory.errors import InputError, boolean, finite, instance, nonnegative, nonnegative_int, positive_int
 
 Preemption = Literal["recompute", "swap", "none"]
 Oversize = Literal["reject", "wait"]
 GapMode = Literal["auto", "exact", "histogram"]
+Reservation = Literal["policy", "optimistic", "prompt", "conservative"]
 _MANY = 2**31 - 2
 
 
@@ -59,8 +62,22 @@ class EngineConfig:
         "exact": pairs (gap, count); "histogram": 128 bins an octave; "auto": exact up to 100 000 requests.
     gap_from_s, gap_to_s
         Only tokens that complete in this window enter the gap distributions (cut of the warm-up).
+    prefix_cache
+        Keep the KV of full blocks and let later requests with the same prefix begin behind it (`Requests.blocks`).
     policy_seed
         Seed of what a policy draws for itself (the errors of a predictor); replications differ in it.
+    reservation
+        Blocks a request takes when it is admitted: what the "policy" says; "optimistic": those of its first chunk, the
+        others as they are needed; "prompt": those of its prompt, with the watermark left free; "conservative": those of
+        its prompt and predicted output.
+    tenants
+        Tenants with weights, quotas, priorities and deadlines; with them a run keeps every tenant's account.
+    backpressure
+        What is done to arrivals, or to the budget, while the queue or the cache is full; None: arrivals wait.
+    control
+        Moves the token budget at every iteration so that TBT keeps its limit; None: the budget stands.
+    watch
+        Name what stands in the way of waiting requests at every iteration, with the time for which it did.
     """
 
     token_budget: int = 512
@@ -84,6 +101,12 @@ class EngineConfig:
     gap_from_s: float = 0.0
     gap_to_s: float | None = None
     policy_seed: int = 0
+    prefix_cache: bool = False
+    reservation: Reservation = "policy"
+    tenants: Tenants | None = None
+    backpressure: Backpressure | None = None
+    control: TbtControl | None = None
+    watch: bool = False
 
     def __post_init__(self) -> None:
         for name in ("token_budget", "max_num_seqs", "block_tokens", "sample_limit"):
@@ -107,7 +130,13 @@ class EngineConfig:
         _one_of("gap_mode", self.gap_mode, ("auto", "exact", "histogram"))
         nonnegative_int("trace_limit", self.trace_limit)
         object.__setattr__(self, "policy_seed", nonnegative_int("policy_seed", self.policy_seed))
+        _one_of("reservation", self.reservation, ("policy", "optimistic", "prompt", "conservative"))
+        for name, kind in (("tenants", Tenants), ("backpressure", Backpressure), ("control", TbtControl)):
+            if getattr(self, name) is not None:
+                instance(name, getattr(self, name), kind)
+        boolean("watch", self.watch)
         boolean("check", self.check)
+        boolean("prefix_cache", self.prefix_cache)
         to_ps("swap_token_s", self.swap_token_s)
         nonnegative("gap_from_s", self.gap_from_s)
         for name in ("stop_time_s", "gap_to_s"):
@@ -122,6 +151,20 @@ class EngineConfig:
     def kv_blocks(self) -> int:
         """Blocks of the KV cache (a number that no run can exhaust when unbounded)."""
         return _MANY if self.kv_tokens is None else min(self.kv_tokens // self.block_tokens, _MANY)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a run has no tenants, backpressure, control or watch, and the policy's own reservation."""
+        asked = (self.tenants, self.backpressure, self.control)
+        return all(item is None for item in asked) and not self.watch and self.reservation == "policy"
+
+    @property
+    def pins_steps(self) -> bool:
+        """Whether every iteration must be stepped: the pressure on the cache, or the budget, may change at each."""
+        asked = self.backpressure
+        if self.control is not None:
+            return True
+        return asked is not None and asked.action != "hold" and (asked.action == "shrink" or asked.kv_share is not None)
 
     def with_(self, **changes: Any) -> EngineConfig:
         """Return a copy with the named settings changed."""

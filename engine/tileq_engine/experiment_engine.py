@@ -70,6 +70,9 @@ class EngineSimulation:
         "steady": only tokens between the arrivals at a tenth of the requests and the last; "all": every token.
     mode
         The simulator's mode ("compiled", "stepped", "python").
+    source
+        Where requests come from that know their prompts' blocks (`Conversations`, `ReplayedRequests`), in place of
+        draws from the workload's law; anything with `draw(count, streams, rate_per_s)` and `to_dict()`.
     """
 
     time: IterationTime
@@ -80,6 +83,7 @@ class EngineSimulation:
     arrivals: str = "workload"
     measure_gaps: str = "steady"
     mode: str = "compiled"
+    source: Any = None
 
     def __post_init__(self) -> None:
         if self.arrivals not in _ARRIVALS:
@@ -118,10 +122,15 @@ class EngineSimulation:
 
     def _requests(self, scenario: Scenario) -> Any:
         streams = scenario.streams
-        asked = crn_requests(scenario.workload, self.requests, streams, scenario.rate_per_s or None)
+        if self.source is not None:
+            asked = self.source.draw(self.requests, streams, scenario.rate_per_s or None)
+        else:
+            asked = crn_requests(scenario.workload, self.requests, streams, scenario.rate_per_s or None)
         if self.arrivals == "slai":
             moments = slai_arrivals_s(streams.rng("arrivals"), self.requests, scenario.rate_per_s)
             asked = asked.with_(arrival_ps=(moments * PS_PER_S).round().astype("int64"))
+        if self.config is not None and self.config.tenants is not None:
+            asked = self.config.tenants.with_priorities(asked)
         return asked if self.tiers is None else asked.with_tiers(seed=streams.integer("tiers"), **self.tiers)
 
     @staticmethod
@@ -140,7 +149,8 @@ class EngineSimulation:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain data (they pin a results folder)."""
         names = ("time", "config", "requests", "slo", "tiers", "arrivals", "measure_gaps")
-        return {name: plain(getattr(self, name)) for name in names}
+        source = {} if self.source is None else {"source": plain(self.source)}
+        return {**{name: plain(getattr(self, name)) for name in names}, **source}
 
 
 def _at_streams(simulation: EngineSimulation, policy: Any, rate_per_s: float, workload: Any, streams: Streams) -> Run:
@@ -164,7 +174,7 @@ def simulate_policy(
     rate_per_s
         Arrival rate; None keeps the workload's own arrivals (a trace).
     options
-        Of `EngineSimulation`: config, requests, slo, tiers, arrivals, measure_gaps, mode.
+        Of `EngineSimulation`: config, requests, slo, tiers, arrivals, measure_gaps, mode, source.
     """
     (chosen,) = engine_policies([policy]).values()
     simulation = EngineSimulation(time, **options)

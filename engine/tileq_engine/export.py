@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 _MOMENTS = ("arrival_ps", "admit_ps", "prefill_end_ps", "first_token_ps", "finish_ps")
 _NUMBERS = ("priority", "tenant", "prompt_tokens", "output_tokens", "predicted_output_tokens", "tokens_done")
-_MORE_NUMBERS = ("preemptions", "recomputed_tokens", "swapped_tokens", "gaps_over_limit", "reject_reason")
+_MORE_NUMBERS = (
+    "preemptions", "recomputed_tokens", "swapped_tokens", "gaps_over_limit", "reject_reason", "prefix_hit_tokens",
+)  # fmt: skip
 
 
 def request_columns(run: Run) -> dict[str, tuple[Any, Any]]:

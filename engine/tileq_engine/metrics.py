@@ -11,7 +11,7 @@ __all__ = ["PROBABILITIES", "GroupMetrics", "RunMetrics", "Spread", "group_metri
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -156,7 +156,8 @@ class RunMetrics:
     """Everything measured of one run.
 
     `classes` and `tiers` hold the same metrics by name; `system` the queues, KV use, batches and costs; `intervals`
-    the 95 % confidence intervals from this one run (batch means, inverted for quantiles; replications are better).
+    the 95 % confidence intervals from this one run (batch means, inverted for quantiles; replications are better);
+    `observed` the tenants and the bottlenecks where the run kept them.
     """
 
     run: Run
@@ -170,6 +171,7 @@ class RunMetrics:
     stability: StabilityVerdict
     gaps: GapDistribution
     warnings: tuple[str, ...]
+    observed: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the contract's document: plain JSON data, None where a number does not exist."""
@@ -189,6 +191,7 @@ class RunMetrics:
             "classes": {name: group.to_dict() for name, group in self.classes.items()},
             "tiers": {name: group.to_dict() for name, group in self.tiers.items()},
             **self.system,
+            **self.observed,
             "measurement": {
                 "convention": self.convention,
                 **self.window.to_dict(),
@@ -269,4 +272,19 @@ def run_metrics(
             *run_warnings(run, window, whole.ttft_s.unfinished, whole.e2e_s.unfinished, gaps),
             *(_SLAI_WINDOW if convention == "slai" and run.info.gap_window_ps is not None else ()),
         ),
+        observed=_observed(run, window),
     )
+
+
+def _observed(run: Run, window: MeasureWindow) -> dict[str, Any]:
+    """Return what the run observed beside its requests, as far as it was asked to."""
+    found: dict[str, Any] = {}
+    if run.tenants is not None:
+        from tileq_engine.metrics_tenants import tenant_metrics
+
+        found["tenants"] = tenant_metrics(run, window)
+    if run.bottlenecks is not None:
+        from tileq_engine.metrics_bottlenecks import bottleneck_metrics
+
+        found["bottlenecks"] = bottleneck_metrics(run)
+    return found

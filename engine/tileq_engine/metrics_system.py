@@ -105,11 +105,38 @@ def system_metrics(run: Run, window: MeasureWindow) -> dict[str, Any]:
         "preemptions": int(table["preemptions"].sum()),
         "recomputed_tokens": int(table["recomputed_tokens"].sum()),
         "swapped_tokens": int(table["swapped_tokens"].sum()),
+        **_prefix_cache(run, window),
         "busy_share": busy / info.end_ps if busy is not None and info.end_ps > 0 else None,
         "end_s": info.end_ps / PS_PER_S,
         "counters": {name: int(value) for name, value in run.counters.items()},
         "throughput_tokens_per_s": _token_rates(run, window),
     }
+
+
+def _prefix_cache(run: Run, window: MeasureWindow) -> dict[str, Any]:
+    """Return what the prefix cache did, under one name; nothing where there was none.
+
+    `hit_rate` is the share of looked-up tokens that were found, over the whole run; `steady_hit_rate` that of the
+    measurement window, when the cache has filled.
+    """
+    if "prefix_lookup_tokens" not in run.counters:
+        return {}
+    totals = {name: int(run.counters[f"prefix_{name}"]) for name in _PREFIX_TOTALS}
+    inside = _inside(run, window)
+    asked, hit = (inside[f"prefix_{name}_tokens"] for name in ("lookup", "hit"))
+    steady = (hit[-1] - hit[0]) / (asked[-1] - asked[0]) if asked.size and asked[-1] > asked[0] else None
+    looked = totals["lookup_tokens"]
+    return {
+        "prefix_cache": {
+            "hit_rate": totals["hit_tokens"] / looked if looked else None,
+            "steady_hit_rate": steady,
+            **totals,
+            "mean_idle_blocks": _mean(inside["prefix_idle_blocks"], inside["duration_ps"]),
+        }
+    }
+
+
+_PREFIX_TOTALS = ("lookups", "lookup_tokens", "hit_tokens", "evicted_blocks", "merged_blocks")
 
 
 def _token_rates(run: Run, window: MeasureWindow) -> dict[str, float | None]:

@@ -76,6 +76,20 @@ class Policy:
         """Return the five rules by kind."""
         return {kind: getattr(self, kind) for kind in RULE_KINDS}
 
+    def rules_under(self, config: EngineConfig) -> dict[str, Rule]:
+        """Return the five rules as the settings have them: nobody is preempted, or another reservation is asked for."""
+        rules = self.rules
+        if config.preemption == "none":
+            rules["eviction"] = "evict_none"
+        if config.reservation != "policy":
+            if "admission" in self.own_rules:
+                raise InputError(
+                    f"policy {self.name} has an admission rule of its own, and reservation is {config.reservation!r}; "
+                    "expected 'policy' with it"
+                )
+            rules["admission"] = "admit_chunk" if config.reservation == "optimistic" else "admit_watermark"
+        return rules
+
     @property
     def own_rules(self) -> tuple[str, ...]:
         """Return the kinds of rule that are functions of the user's."""

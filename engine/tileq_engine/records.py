@@ -40,6 +40,8 @@ REASONS = (
     "longer than the token budget",
     "system full",
     "cancelled",
+    "backpressure",
+    "rerouted",
 )
 STOPS = ("running", "finished", "time", "backlog", "iterations", "stalled", "flush", "error")
 
@@ -64,7 +66,8 @@ REQUEST_FIELDS: tuple[tuple[str, str], ...] = (
     ("preempted", "i4"),
     ("over", "i4"),  # gaps above the limit
     ("victim", "i4"),  # whoever was preempted before it in this decision, -1 for nobody
-    ("held", "i4"),  # blocks that a prefill node holds for it until its KV has been carried away; not 0 until admitted
+    ("held", "i4"),  # 1 + the blocks a prefill node holds for it until its KV is carried away; not 0 until admitted
+    ("seen", "i4"),  # most tokens cached in an earlier life: what is computed again is no service (tenants only)
     ("admit", "i8"),
     ("prefill_end", "i8"),
     ("first", "i8"),
@@ -99,6 +102,7 @@ SLOT_FIELDS: tuple[tuple[str, str], ...] = (
 _INTEGERS = (
     # requests: all, announced, brought to the policy; residents, queue at the policy; in system, waiting; the clock
     *("n", "next", "joined", "nres", "nwait", "nsys", "nwaiting", "now"),
+    "extras",  # 1 when any of tenants, watch, control and backpressure is on
     # settings
     *("budget", "max_seqs", "block", "total_blocks", "free", "watermark", "emit", "alloc", "whole", "warm"),
     *("preemptive", "seat", "swap_turn"),
@@ -144,18 +148,47 @@ _INTEGERS = (
         "tile_d",
         "cycle",
     ),
-    *("intake", "pad_on", "refill", "want", "levels", "level", "tenants", "quota", "kinds"),
+    *("intake", "pad_on", "refill", "want", "levels", "level", "tenants", "quota", "kinds", "reserve"),
+    # the tree of cached prefixes (`prefix_tree`): where it stands in P, its nodes' size, the idle ones, totals
+    *("tree", "nodes", "node_count", "node_blocks", "node_tokens", "idle_first", "idle_last", "idle_nodes"),
+    *("held_nodes", "turn", "evicted_nodes", "merged_nodes", "searches", "searched_tokens", "hit_tokens"),
+    # tenants: kept at all, their number, counters that order, whose request left the queue last; width of a sample
+    *("account", "ntenants", "fair", "last_tenant", "row", "age", "due"),
+    # bottlenecks: where their rows begin in P, how many there are and fit, the present one
+    *("watch", "causes", "ncauses", "causes_cap", "cause"),
+    # backpressure and control of the budget
+    *("pressure", "press_waiting", "press_blocks", "full", "low", "control", "least", "most"),
+    # the first prefill that found no block for its next chunk, and that chunk
+    *("stuck", "stuck_tokens"),
     # a node of a cluster: given to it and not at the policy yet, where it stands, its batch's time, how far it may
-    # jump, when arrivals end, a node that hands over its prefills, blocks held and promised, slow after a start
+    # jump, when arrivals end, a node that hands over its prefills, blocks held and promised, slow after a start, since
+    # when it rests and why
     *("pending", "state", "took", "horizon", "closing", "hand", "handed", "held", "promised", "slow_until", "slow"),
+    *("rested", "rest_cause"),
 )
 
-SCALAR_FLOATS = ("c", "w", "a", "b", "beta", "e", "k", "s", "ewma", "ewma_weight")
+SCALAR_FLOATS = (
+    *("c", "w", "a", "b", "beta", "e", "k", "s", "ewma", "ewma_weight"),
+    *(
+        "limit",
+        "aim",
+        "gain",
+        "exceed",
+        "forget",
+        "slope",
+        "fit_w",
+        "fit_n",
+        "fit_t",
+        "fit_nn",
+        "fit_nt",
+    ),  # control of the budget
+)
 SCALAR_FIELDS: tuple[tuple[str, str], ...] = tuple((name, "i8") for name in _INTEGERS) + tuple(
     (name, "f8") for name in SCALAR_FLOATS
 )
 
 
+@functools.cache  # one object for all: numba knows a type it has met by its identity, another's fields it compares
 def record_dtype(fields: tuple[tuple[str, str], ...]) -> np.dtype[Any]:
     """Return the aligned structured dtype of `fields`."""
     return np.dtype(list(fields), align=True)

@@ -18,6 +18,7 @@ _HOMES: dict[str, str] = {
     "vllm_v0": "vllm",
     "vllm_v1": "vllm",
     "sarathi": "sarathi",
+    "sglang": "sglang",
     "sjf": "sjf",
     "svf": "svf",
     "priority": "priority",
@@ -31,6 +32,9 @@ _HOMES: dict[str, str] = {
     "eb_plus": "threshold",
     "psjf": "smallest",
     "srpt": "smallest",
+    "vtc": "vtc",
+    "priority_aging": "due",
+    "edf": "due",
 }
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from tileq_engine.clock import PS_PER_S
+from tileq_engine.prefix_blocks import BlockPaths
 from tileq_theory.errors import InputError, nonnegative_int, positive, positive_int
 
 _LONGEST = 2**31 - 2
@@ -49,6 +50,8 @@ class Requests:
         bool.
     prefilled_tokens
         0, or the whole prompt for a request that arrives with its KV.
+    blocks
+        The full blocks of each request's tokens, for a prefix cache; None where they are not known.
     """
 
     ids: IntArray
@@ -62,12 +65,13 @@ class Requests:
     paying: Bool[np.ndarray, "request"]
     tenant: IntArray
     prefilled_tokens: IntArray
+    blocks: BlockPaths | None = None
 
     def __post_init__(self) -> None:
         n = len(self.ids)
-        for item in fields(self):
-            if len(getattr(self, item.name)) != n:
-                raise InputError(f"{item.name} has {len(getattr(self, item.name))} values; expected {n}, one a request")
+        for name in _ARRAYS:
+            if len(getattr(self, name)) != n:
+                raise InputError(f"{name} has {len(getattr(self, name))} values; expected {n}, one a request")
         _at_least("arrival_ps", self.arrival_ps, 0, _LATEST_PS)
         _at_least("prompt_tokens", self.prompt_tokens, 1)
         _at_least("output_tokens", self.output_tokens, 1)
@@ -92,6 +96,10 @@ class Requests:
                 f"prefilled_tokens of request {at} is {self.prefilled_tokens[at]}; expected 0 or its whole prompt "
                 f"of {self.prompt_tokens[at]} tokens"
             )
+        if self.blocks is not None:
+            if not isinstance(self.blocks, BlockPaths):
+                raise InputError(f"blocks is of type {type(self.blocks).__name__}; expected BlockPaths (BlockPaths.of)")
+            _check_blocks(self.blocks, self.prompt_tokens + self.output_tokens)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -128,7 +136,8 @@ class Requests:
     def head(self, count: int) -> Requests:
         """Return the first `count` requests."""
         count = nonnegative_int("count", count)
-        return Requests(**{f.name: getattr(self, f.name)[:count] for f in fields(self)})
+        few = {name: getattr(self, name)[:count] for name in _ARRAYS}
+        return Requests(**few, blocks=None if self.blocks is None else self.blocks.take(slice(count)))
 
     def with_(self, **changes: Any) -> Requests:
         """Return a copy with the named arrays replaced."""
@@ -169,6 +178,7 @@ class Requests:
         paying: Any = None,
         tenant: Any = None,
         prefilled_tokens: Any = None,
+        blocks: Any = None,
     ) -> Requests:
         """Build from sequences or scalars (a scalar stands for every request); times in seconds or picoseconds.
 
@@ -211,6 +221,7 @@ class Requests:
             paying=_truths("paying", False if paying is None else paying, n),
             tenant=whole("tenant", tenant),
             prefilled_tokens=whole("prefilled_tokens", prefilled_tokens),
+            blocks=blocks,
         )
 
     @classmethod
@@ -234,6 +245,22 @@ class Requests:
             class_index=drawn.class_index,
             tenant=drawn.class_index,
             tbt_limit_s=limits[np.asarray(drawn.class_index)],
+        )
+
+
+_ARRAYS = tuple(f.name for f in fields(Requests) if f.name != "blocks")
+
+
+def _check_blocks(blocks: BlockPaths, tokens: IntArray) -> None:
+    """Raise `InputError` unless there is a path for every request, of no more blocks than its tokens fill."""
+    if len(blocks) != len(tokens):
+        raise InputError(f"blocks holds the paths of {len(blocks)} requests; expected {len(tokens)}, one a request")
+    long = blocks.lengths > tokens // blocks.block_tokens
+    if np.any(long):
+        at = int(np.argmax(long))
+        raise InputError(
+            f"blocks gives request {at} {blocks.lengths[at]} blocks of {blocks.block_tokens} tokens, and its prompt "
+            f"and output have {tokens[at]} tokens; expected only blocks that they fill"
         )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 __all__ = [
     "FINISHED",
     "FUTURE",
+    "LATER_FIELDS",
     "NEVER_FITS",
     "PS_PER_S",
     "REJECTED",
@@ -38,6 +39,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from tileq_engine.gaps import GapDistribution, GapPairs, merge_gaps
+from tileq_engine.observed import Bottlenecks, TenantRecord
 from tileq_theory.errors import InputError, positive
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ REJECT_REASONS = (
     "longer than the token budget of a policy that takes whole prompts",
     "system full",
     "cancelled",
+    "backpressure",
+    "rerouted",
 )
 NEVER_FITS = 3
 SYSTEM_FULL = REJECT_REASONS[4]
@@ -81,6 +85,7 @@ REQUEST_FIELDS = (
     "max_gap_ps",
     "gaps_over_limit",
     "tbt_limit_ps",
+    "prefix_hit_tokens",
 )
 SAMPLE_FIELDS = (
     "iteration",
@@ -95,7 +100,11 @@ SAMPLE_FIELDS = (
     "work_tokens",
     "served_prefill_tokens",
     "served_decode_tokens",
+    "prefix_lookup_tokens",
+    "prefix_hit_tokens",
+    "prefix_idle_blocks",
 )
+LATER_FIELDS = ("prefix_lookup_tokens", "prefix_hit_tokens", "prefix_idle_blocks")  # files written before have none
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +235,10 @@ class Run:
         Whole numbers over the run: iterations, busy_ps, prefill_tokens, decode_tokens, preemptions, swapped_bytes, ...
     info
         The other facts.
+    tenants
+        What every tenant got, one row a sample; None where no accounts were kept.
+    bottlenecks
+        When requests waited and why; None where nobody watched.
     """
 
     requests: Mapping[str, Int[np.ndarray, "request"]]
@@ -233,6 +246,8 @@ class Run:
     gaps: tuple[GapGroup, ...]
     counters: Mapping[str, int]
     info: RunInfo
+    tenants: TenantRecord | None = None
+    bottlenecks: Bottlenecks | None = None
 
     def __post_init__(self) -> None:
         _check_table("requests", self.requests, REQUEST_FIELDS)

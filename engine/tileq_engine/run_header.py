@@ -70,6 +70,15 @@ class InfoHeader(_Strict):
     warnings: list[str]
 
 
+class TenantsHeader(_Strict):
+    """Who the tenants of a run were; their arrays are tenants/...."""
+
+    names: list[str]
+    weights: list[float]
+    prompt_price: float
+    output_price: float
+
+
 class RunHeader(_Strict):
     """Everything of a run that is not an array."""
 
@@ -78,6 +87,7 @@ class RunHeader(_Strict):
     info: InfoHeader
     counters: dict[str, int]
     gaps: list[GapHeader]
+    tenants: TenantsHeader | None = None
 
 
 def header_of(run: Run) -> RunHeader:
@@ -97,8 +107,11 @@ def header_of(run: Run) -> RunHeader:
         }
         for g in run.gaps
     ]
+    record = run.tenants
+    tenants = None if record is None else {name: getattr(record, name) for name in TenantsHeader.model_fields}
     try:
-        plain = json.loads(json.dumps({"info": info, "counters": dict(run.counters), "gaps": gaps}, allow_nan=False))
+        facts = {"info": info, "counters": dict(run.counters), "gaps": gaps, "tenants": tenants}
+        plain = json.loads(json.dumps(facts, allow_nan=False))
         return RunHeader.model_validate(plain)
     except (TypeError, ValueError) as error:
         raise InputError(f"the run's facts cannot be stored as JSON: {_first(error)}") from None

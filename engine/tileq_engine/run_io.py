@@ -16,13 +16,17 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tileq_engine.gaps import GapDistribution, GapHistogram, GapPairs
-from tileq_engine.run import REQUEST_FIELDS, SAMPLE_FIELDS, GapGroup, Run
+from tileq_engine.observed import BOTTLENECK_ARRAYS, TENANT_ARRAYS, Bottlenecks, TenantRecord
+from tileq_engine.run import LATER_FIELDS, REQUEST_FIELDS, SAMPLE_FIELDS, GapGroup, Run
 from tileq_theory.errors import InputError
+
+if TYPE_CHECKING:
+    from tileq_engine.run_header import RunHeader
 
 _HEADER = "header"
 # what the zip and array readers raise on damaged bytes (RuntimeError: a flag says "encrypted", or an unknown method)
@@ -73,6 +77,10 @@ def _arrays_of(run: Run) -> dict[str, np.ndarray]:
             arrays |= {f"gaps/{place}/gap_ps": gaps.gap_ps, f"gaps/{place}/counts": gaps.counts}
         else:
             arrays[f"gaps/{place}/bin_counts"] = gaps.bin_counts
+    for kind, names in (("tenants", TENANT_ARRAYS), ("bottlenecks", BOTTLENECK_ARRAYS)):
+        record = getattr(run, kind)
+        if record is not None:
+            arrays |= {f"{kind}/{name}": getattr(record, name) for name in names}
     return arrays
 
 
@@ -106,6 +114,20 @@ def _gaps_from(arrays: Mapping[str, np.ndarray], place: int, header: Any) -> Gap
     return GapHistogram(bins, header.sub_bins, header.sum_ps, header.min_ps, header.max_ps, header.mean_exact)
 
 
+def _observed(arrays: Mapping[str, np.ndarray], header: RunHeader) -> tuple[TenantRecord | None, Bottlenecks | None]:
+    """Return the tenants' accounts and the bottlenecks that a file holds."""
+    tenants = bottlenecks = None
+    if header.tenants is not None:
+        facts = header.tenants
+        columns = {name: arrays[f"tenants/{name}"] for name in TENANT_ARRAYS}
+        tenants = TenantRecord(
+            tuple(facts.names), tuple(facts.weights), facts.prompt_price, facts.output_price, **columns
+        )
+    if f"bottlenecks/{BOTTLENECK_ARRAYS[0]}" in arrays:
+        bottlenecks = Bottlenecks(**{name: arrays[f"bottlenecks/{name}"] for name in BOTTLENECK_ARRAYS})
+    return tenants, bottlenecks
+
+
 def load_run(path: str | Path) -> Run:
     """Return the run stored in `path`.
 
@@ -131,15 +153,22 @@ def load_run(path: str | Path) -> Run:
             GapGroup(item.class_index, item.tier, _gaps_from(arrays, place, item))
             for place, item in enumerate(header.gaps)
         )
-        requests = {name: arrays[f"requests/{name}"] for name in REQUEST_FIELDS}
-        samples = {name: arrays[f"samples/{name}"] for name in SAMPLE_FIELDS}
-        return Run(requests, samples, groups, header.counters, info_of(header))
+        requests = _table(arrays, "requests", REQUEST_FIELDS)
+        samples = _table(arrays, "samples", SAMPLE_FIELDS)
+        return Run(requests, samples, groups, header.counters, info_of(header), *_observed(arrays, header))
     except InputError as error:
         raise error if source in str(error) else InputError(f"{source}: {error}") from None
     except KeyError as error:
         raise InputError(f"{source}: array {error} is missing; the file is damaged or foreign") from None
     except _DAMAGE as error:
         raise InputError(f"{source}: cannot be read as a saved run ({error}); the file is damaged or foreign") from None
+
+
+def _table(arrays: Mapping[str, np.ndarray], kind: str, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Return a table's columns; those that came later are 0 in a file that was written before."""
+    size = len(arrays[f"{kind}/{names[0]}"])
+    absent = {f"{kind}/{name}": np.zeros(size, dtype=np.int64) for name in LATER_FIELDS}
+    return {name: ({**absent, **arrays})[f"{kind}/{name}"] for name in names}
 
 
 def identical_runs(first: Run, second: Run) -> bool:

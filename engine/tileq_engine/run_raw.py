@@ -203,7 +203,15 @@ def run_from_raw(
         warnings=(*getattr(raw, "notes", ()), *warnings),
     )
     counters = {str(k): int(v) for k, v in {**_as_mapping(raw.counters), **_integrals(raw)}.items()}
-    return Run(table, sample_table(raw.samples), gap_groups(raw.gaps, table, group), counters, info)
+    return Run(
+        table,
+        sample_table(raw.samples),
+        gap_groups(raw.gaps, table, group),
+        counters,
+        info,
+        tenants=getattr(raw, "tenants", None),
+        bottlenecks=getattr(raw, "bottlenecks", None),
+    )
 
 
 def _as_mapping(value: Any) -> dict[str, Any]:

@@ -117,11 +117,10 @@ class Scheduler:
         self._state.set_scalars({"n": known})
         self._flat = self._state.S.view(np.int64) if compiled else None  # every scalar has eight bytes
         self._pairs = Pairs()
-        self._closed = False
+        self._exact_gaps = self._state.scalar("gap_mode") == 0
+        self._closed = self._drain = False
         self._last_arrival_ps = int(requests.arrival_ps[-1]) if requests is not None and known else 0
-        rules = policy.rules
-        if self.config.preemption == "none":
-            rules["eviction"] = "evict_none"
+        rules = policy.rules_under(self.config)
         hooks = tuple(hook_for(kind, rules[kind], kernels) for kind in _KINDS)
         names = ("decide_at", "announce_at", "complete_at")
         decide, self._announce, self._complete = (entry_point(n) if compiled else kernels[n] for n in names)
@@ -174,8 +173,8 @@ class Scheduler:
         """Return integers of the scalar record (`records.SCALAR_FIELDS`) by name, for tables and logs."""
         if self._flat is None:
             return [self._state.scalar(name) for name in names]
-        flat = self._flat
-        return [int(flat[_PLACE[name]]) for name in names]
+        found: list[int] = self._flat[_places(names)].tolist()
+        return found
 
     def latencies_s(self, recent: int) -> tuple[float | None, float | None]:
         """Return median TTFT and median largest gap of the requests announced last, `recent` of them; None without."""
@@ -260,14 +259,14 @@ class Scheduler:
         """Form the batch of the instant `now_ps` (not before the last completion)."""
         if self._open:
             raise InputError("decide was called twice; complete the batch first")
-        if self._closed:
-            last = self._last_arrival_ps
-            self._state.set_scalars({"drain": int(last <= now_ps)})
+        if self._closed and self._drain != (self._last_arrival_ps <= now_ps):
+            self._drain = not self._drain
+            self._state.set_scalars({"drain": int(self._drain)})
         members = int(self._decide(*self._state.decision, self._out, now_ps))
         if members < 0:
             raise policy_error(self._state, self.policy, None)
         self._open = members > 0
-        rows = np.array(self._out[: 4 * members], dtype=np.int64).reshape(members, 4).T
+        rows = np.array(self._out[: 4 * members], dtype=np.int64).reshape(members, 4).T.copy()
         lost = self.facts("npreempt")[0]
         if lost == 0:
             return Batch(rows[0], rows[1], rows[2], rows[3], _NOBODY, _NONE)
@@ -293,7 +292,11 @@ class Scheduler:
             raise InputError("complete was called without a batch; decide first")
         self._open = False
         s = self._state
-        if s.scalar("gap_mode") == 0 and s.scalar("npairs") + s.scalar("nres") + 8 > s.scalar("pairs_cap") - 64:
+        if self._exact_gaps:
+            pairs, residents, cap = self.facts("npairs", "nres", "pairs_cap")
+            if pairs + residents + 8 > cap - 64:
+                self._pairs.flush(s)
+        if self.config.watch and s.scalar("ncauses") + 2 > s.scalar("causes_cap"):
             self._pairs.flush(s)
         ended = int(self._complete(s.R, s.B, s.S, s.O, s.P, s.GS, s.GP, s.GH, s.GC, self._out, duration_ps))
         done: np.ndarray = np.array(self._out[:ended], dtype=np.int64)
@@ -318,6 +321,12 @@ class Scheduler:
     def raw_run(self, requests: Requests, stop_reason: str, time: IterationTime, mode: str) -> RawRun:
         """Return what has happened so far as a raw result (no samples, no trace); `requests` are those added."""
         return collect(self._state, self._pairs, stop_reason, requests, self.policy, self.config, time, mode)
+
+
+@functools.cache
+def _places(names: tuple[str, ...]) -> Int[np.ndarray, "name"]:
+    """Return where these fields stand in the scalar record."""
+    return np.array([_PLACE[name] for name in names], dtype=np.int64)
 
 
 def _plain_decision(decide: Any, hooks: tuple[Any, ...], *arguments: Any) -> Any:

@@ -6,8 +6,10 @@ __all__ = ["announce_at", "complete_at", "decide_at"]
 
 from typing import Any
 
+from tileq_engine.pressure import bottleneck, note_bottleneck
 from tileq_engine.records import Records
-from tileq_engine.simulator_loop import complete, decide
+from tileq_engine.simulator_iteration import complete, observe_end
+from tileq_engine.simulator_loop import decide
 from tileq_engine.simulator_record import advance
 from tileq_engine.simulator_step import account, announce
 
@@ -49,6 +51,8 @@ def decide_at(
     decide(R, B, S, H, O, W, P, decodes, order, mixing, admit, victim)
     if s.error > 0:
         return -1
+    if s.watch == 1:
+        bottleneck(R, B, S, H, P, 1 << 62, order, admit)
     count = 0
     for k in range(s.nres):
         b = B[O[k]]
@@ -87,6 +91,10 @@ def complete_at(
     announce(R, S, s.now - 1)
     advance(S, s.now)
     s.work -= s.npre + s.ndec
+    if s.extras > 0:
+        observe_end(R, B, S, O, P, duration)
+    if s.watch == 1:
+        note_bottleneck(S, P, s.cause, s.now - duration, s.now, 1)
     complete(R, B, S, O, P, GS, GP, GH, GC, duration)
     for k in range(s.nres, residents):
         X[k - s.nres] = B[O[k]].id

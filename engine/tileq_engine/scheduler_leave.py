@@ -9,6 +9,10 @@ __all__ = ["cancel", "end_early"]
 
 from typing import Any
 
+import numpy as np
+
+from tileq_engine.compile import plain_kernels
+from tileq_engine.fairness import ACCOUNT, ACCOUNT_FIELDS
 from tileq_engine.records import FREE, PREFILL, STATUS
 from tileq_engine.simulator_state import State
 from tileq_theory.errors import InputError
@@ -85,20 +89,30 @@ def _leave_seat(state: State, request: int, place: int) -> None:
         left += b["target"] - b["cached"] - state.scalar("emit")
     for name in ("gen", "last", "max_gap", "over"):
         _set(state, "R", request, **{name: _get(state, "B", slot, name)})
+    freed = _given_back(state, slot, b["blocks"])
     _set(state, "B", slot, blocks=0, phase=FREE, dec=0, chunk=0)
     residents = state.scalar("nres")
     for k in range(place, residents - 1):
         state.O[k] = state.O[k + 1]
     state.O[residents - 1] = slot
-    if state.scalar("quota") > 0:
-        state.P[state.scalar("tenants") + _get(state, "R", request, "tenant")] -= 1
+    _count_out(state, request, "residents")
     state.set_scalars(
         {
             "nres": residents - 1,
-            "free": state.scalar("free") + b["blocks"],
+            "free": state.scalar("free") + freed,
             "work": state.scalar("work") - left,
         }
     )
+
+
+def _given_back(state: State, slot: int, blocks: int) -> int:
+    """Return the blocks that come free when the resident of `slot` leaves; its references in the prefix tree end."""
+    if state.scalar("tree") == 0:
+        return blocks
+    S, B = (t.view(np.recarray) if state.compiled else t for t in (state.S, state.B))
+    kernels = plain_kernels()
+    kernels["evict_idle"](S, state.P)
+    return int(kernels["give_back"](S, state.P, B[slot]))
 
 
 def _leave_queue(state: State, request: int) -> None:
@@ -108,6 +122,7 @@ def _leave_queue(state: State, request: int) -> None:
     waiting = state.scalar("nwait")
     rest = [int(i) for i in state.H[:waiting] if int(i) != request]
     if len(rest) < waiting:  # it may have arrived without having been brought to the policy yet
+        _count_out(state, request, "waiting")
         rest.sort(key=lambda i: _queue_key(state, i))
         for k, i in enumerate(rest):  # a sorted list is a heap
             state.H[k] = i
@@ -118,6 +133,14 @@ def _leave_queue(state: State, request: int) -> None:
             "work": state.scalar("work") - left,
         }
     )
+
+
+def _count_out(state: State, request: int, where: str) -> None:
+    """Take `request` out of its tenant's account, from among its residents or those who wait."""
+    if state.scalar("account") > 0:
+        row = state.scalar("tenants") + ACCOUNT * _get(state, "R", request, "tenant")
+        for field in (where, "present"):
+            state.P[row + ACCOUNT_FIELDS.index(field)] -= 1
 
 
 def _queue_key(state: State, i: int) -> tuple[int, float, int]:

@@ -76,13 +76,13 @@ def simulate(
     config = policy.settings(config or EngineConfig())
     notes: tuple[str, ...] = ()
     if policy.own_rules and mode != "python":
-        _try_plain(requests, policy, time, config)
-        reason = _cannot_compile(policy)
+        try_plain(requests, policy, time, config)
+        reason = cannot_compile(policy)
         if reason:
             mode = "python"
             notes = (reason,)
     elif policy.own_rules:
-        _try_plain(requests, policy, time, config)
+        try_plain(requests, policy, time, config)
     if mode == "compiled" and is_single(requests, policy, time, config):
         return simulate_single(requests, policy, time, config, progress)
     compiled = mode != "python"
@@ -113,9 +113,7 @@ def _checked(requests: Requests, policy: Policy | str, time: IterationTime) -> P
 
 
 def _hooks(policy: Policy, config: EngineConfig, kernels: Any) -> tuple[Any, ...]:
-    rules = policy.rules
-    if config.preemption == "none":
-        rules["eviction"] = "evict_none"
+    rules = policy.rules_under(config)
     return tuple(
         hook_for(kind, rules[kind], kernels) for kind in ("decodes", "order", "mixing", "admission", "eviction")
     )
@@ -164,7 +162,7 @@ def _rule_name(rule: Any) -> str:
     return rule if isinstance(rule, str) else getattr(rule, "__qualname__", repr(rule))
 
 
-def _try_plain(requests: Requests, policy: Policy, time: IterationTime, config: EngineConfig) -> None:
+def try_plain(requests: Requests, policy: Policy, time: IterationTime, config: EngineConfig) -> None:
     """Run a user's own rules uncompiled on a few requests: a misspelt field is then an ordinary Python error."""
     few = requests.head(_TRIAL)
     kernels = plain_kernels()
@@ -184,7 +182,7 @@ def _own_error(policy: Policy, error: Exception) -> PolicyError:
     return PolicyError(f"policy {policy.name}, {kinds}: {type(error).__name__}: {error}")
 
 
-def _cannot_compile(policy: Policy) -> str:
+def cannot_compile(policy: Policy) -> str:
     """Return why a user's rule cannot be compiled, '' when it can."""
     kernels = compiled_kernels()
     for kind in policy.own_rules:

@@ -6,6 +6,7 @@ __all__ = ["CLOCK", "ERRORS", "verify"]
 
 from typing import Any
 
+from tileq_engine.prefix_tree import held_blocks, verify_tree
 from tileq_engine.records import Records
 
 _FREE, _PREFILL, _DECODE = 0, 1, 2
@@ -24,6 +25,9 @@ ERRORS: dict[int, str] = {
     10: "is part of a RAD state with {value} decoding residents, more than b_col",
     11: "is part of a state whose backlog differs from the accounted one by {value} tokens",
     12: "breaks RAD's pathwise bound: {value} tokens served by now are more than its service rate allows",
+    15: "shares a cached block whose references are {value} fewer than the residents that hold it",
+    16: "is part of a state whose cached blocks are not a tree: block {value} is kept without the one before it",
+    17: "is part of a state whose idle cached blocks are not counted, or not in the order they were let go, at {value}",
     13: "has no place in the queue: the order rule gave something that is not a number for it",
     CLOCK: "an iteration of policy {policy}, begun at {value} s, takes longer than the clock counts, 4.6e6 s; are "
     "iteration time and swap_token_s in seconds?",
@@ -64,7 +68,7 @@ def backlog(R: Records, B: Records, S: Records, H: Any, O: Any) -> Any:  # noqa:
     return total
 
 
-def verify(R: Records, B: Records, S: Records, H: Any, O: Any) -> None:  # noqa: E741
+def verify(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any) -> None:  # noqa: E741
     """Check the batch and the state; the first breach is left in S[0].error, error_id, error_value."""
     s = S[0]
     decodes = 0
@@ -75,7 +79,7 @@ def verify(R: Records, B: Records, S: Records, H: Any, O: Any) -> None:  # noqa:
     for k in range(s.nres):
         b = B[O[k]]
         who = b.id
-        blocks += b.blocks
+        blocks += b.blocks - held_blocks(S, P, b)
         if b.dec == 1 and b.chunk != 0:
             _fail(S, 1, b.id, b.chunk)
         if b.chunk != 0 and (b.chunk < 0 or b.phase != _PREFILL or b.cached + b.chunk > b.target):
@@ -88,12 +92,17 @@ def verify(R: Records, B: Records, S: Records, H: Any, O: Any) -> None:  # noqa:
             decoding += 1
         decodes += b.dec
         chunks += b.chunk
+    blocks += s.held_nodes * s.node_blocks
     if blocks != s.total_blocks or s.free < 0:
         _fail(S, 5, who, blocks)
     if s.nres > s.max_seqs:
         _fail(S, 6, who, s.nres)
     if decodes != s.ndec or chunks != s.npre:
         _fail(S, 7, who, decodes + chunks - s.ndec - s.npre)
+    if s.tree > 0 and s.error == 0:
+        breach = verify_tree(B, S, O, P)
+        if breach > 0:
+            _fail(S, breach, who, s.error_value)
     for j in range(s.nwait):
         if R[H[j]].key != R[H[j]].key:
             _fail(S, 13, H[j], 0)

@@ -10,6 +10,7 @@ __all__ = [
     "gap_record",
     "integrals",
     "merge_pairs",
+    "prefix_hits",
     "table_columns",
     "write_back",
 ]
@@ -20,8 +21,10 @@ import numpy as np
 
 from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy
+from tileq_engine.prefix_region import ROW, SAVED
 from tileq_engine.requests import Requests
-from tileq_engine.simulator_result import GapRecord, GapSums, IterationSamples, RawRun, Trace
+from tileq_engine.simulator_extras import Causes, tenant_record
+from tileq_engine.simulator_result import Bottlenecks, GapRecord, GapSums, IterationSamples, RawRun, Trace
 from tileq_engine.simulator_state import GAP_BINS, GAP_FIELDS, SAMPLE_FIELDS, TRACE_FIELDS, State
 from tileq_theory.iteration_time import IterationTime
 
@@ -38,6 +41,13 @@ _COUNTERS = (
     ("peak_running", "peak_running"),
     ("peak_waiting", "peak_waiting"),
     ("peak_kv_blocks", "peak_blocks"),
+)
+_PREFIX_COUNTERS = (
+    ("prefix_lookups", "searches"),
+    ("prefix_lookup_tokens", "searched_tokens"),
+    ("prefix_hit_tokens", "hit_tokens"),
+    ("prefix_evicted_blocks", "evicted_nodes"),
+    ("prefix_merged_blocks", "merged_nodes"),
 )
 COLUMNS = {
     "admit_ps": "admit",
@@ -61,9 +71,11 @@ class Pairs:
 
     def __init__(self) -> None:
         self._merged = np.zeros((0, 3), dtype=np.int64)
+        self._causes = Causes()
 
     def flush(self, state: State) -> None:
-        """Take the pairs out of the buffer."""
+        """Take the pairs, and the bottlenecks, out of their buffers."""
+        self._causes.take(state)
         count = state.scalar("npairs")
         if count == 0:
             return
@@ -72,6 +84,10 @@ class Pairs:
         state.set_scalars({"npairs": 0})
         for at in range(5, len(state.GS), GAP_FIELDS):
             state.GS[at] = -1
+
+    def bottlenecks(self) -> Bottlenecks | None:
+        """Return the bottlenecks taken so far; None where nobody watched."""
+        return self._causes.record()
 
     @property
     def rows(self) -> np.ndarray:
@@ -143,6 +159,23 @@ def write_back(state: State) -> None:
                 setattr(state.R[b.id], name, getattr(b, name))
 
 
+def counters(state: State, config: EngineConfig) -> dict[str, int]:
+    """Return the run's totals; those of a prefix cache only where there is one."""
+    found = {name: state.scalar(field) for name, field in _COUNTERS}
+    if config.prefix_cache:
+        found |= {name: state.scalar(field) for name, field in _PREFIX_COUNTERS}
+        for name in ("prefix_evicted_blocks", "prefix_merged_blocks"):
+            found[name] *= state.scalar("node_blocks")
+    return found
+
+
+def prefix_hits(state: State, count: int) -> np.ndarray:
+    """Return the tokens of each request that the prefix cache had."""
+    tree = state.scalar("tree")
+    rows = np.asarray(state.P[tree : tree + ROW * count], dtype=np.int64) if tree else np.zeros(ROW * count, np.int64)
+    return np.ascontiguousarray(rows.reshape(-1, ROW)[:, SAVED])
+
+
 def integrals(state: State) -> dict[str, int]:
     """Return the exact areas of the run."""
     shift = 24
@@ -152,11 +185,6 @@ def integrals(state: State) -> dict[str, int]:
         "work_token_ps": sum(state.scalar(f"area_k_{digit}") << (31 * digit) for digit in range(3)),
         "busy_ps": state.scalar("sum_dur"),
     }
-
-
-def counters(state: State) -> dict[str, int]:
-    """Return the counters of the run."""
-    return {name: state.scalar(field) for name, field in _COUNTERS}
 
 
 def collect(
@@ -175,6 +203,7 @@ def collect(
     write_back(state)
     count = len(requests)  # the records may have room for more
     held = [c[:count] for c in state.columns(*COLUMNS.values())] if columns is None else columns
+    rows = table_columns(state.SA, state.scalar("nsamples"), state.scalar("row"))
     given: dict[str, Any] = dict(zip(COLUMNS, held, strict=True))
     return RawRun(
         requests=requests,
@@ -186,11 +215,12 @@ def collect(
         end_ps=state.scalar("now"),
         arrival_ps=requests.arrival_ps,
         **given,
+        prefix_hit_tokens=prefix_hits(state, count),
         gaps=gap_record(state, pairs, requests.group_names or ("class 0",)),
-        samples=IterationSamples(
-            state.scalar("stride"), *table_columns(state.SA, state.scalar("nsamples"), SAMPLE_FIELDS)
-        ),
+        samples=IterationSamples(state.scalar("stride"), *rows[:SAMPLE_FIELDS]),
         trace=Trace(*table_columns(state.TR, state.scalar("ntrace"), TRACE_FIELDS)),
         integrals=integrals(state),
-        counters=counters(state),
+        counters=counters(state, config),
+        tenants=tenant_record(state, rows[SAMPLE_FIELDS:], requests, config),
+        bottlenecks=pairs.bottlenecks(),
     )

@@ -15,6 +15,7 @@ from typing import Any
 
 from tileq_engine.batch import blocks_for
 from tileq_engine.clock import token_ps, with_context_ps
+from tileq_engine.prefix_tree import spoken_for
 from tileq_engine.records import Records
 from tileq_engine.simulator_record import add_gap, advance, advance_many, sample
 from tileq_engine.simulator_step import announce, deadline_lead, set_deadline, stop_reason
@@ -26,7 +27,8 @@ _ROOM = 4096  # durations kept of one jump
 def affordable(B: Records, S: Records, O: Any, steps: int) -> Any:  # noqa: E741
     """Return a number of iterations, at most `steps`, for whose blocks the cache has room (not always the largest)."""
     s = S[0]
-    if s.ndec * blocks_for(steps, s.block) + (steps * s.npre) // s.block + s.seqs <= s.free:
+    free = s.free - spoken_for(S)
+    if s.ndec * blocks_for(steps, s.block) + (steps * s.npre) // s.block + s.seqs <= free:
         return steps  # even if every member's share were rounded up
     while steps > 0:
         need = 0
@@ -35,7 +37,7 @@ def affordable(B: Records, S: Records, O: Any, steps: int) -> Any:  # noqa: E741
             more = blocks_for(b.cached + steps * (b.dec + b.chunk), s.block) - b.blocks
             if more > 0:
                 need += more
-        if need <= s.free:
+        if need <= free:
             return steps
         steps >>= 1
     return 0
@@ -124,8 +126,11 @@ def jump(
     announce(R, S, s.now)
     if interrupted(S):
         return
+    if s.extras > 0 and s.account > 0:  # a sample holds what each tenant has got: its iteration is stepped
+        ahead = s.iters & (s.stride - 1)
+        left = min(left, s.stride - ahead + 1) if ahead > 0 else 0
     steps = affordable(B, S, O, left - 1)
-    if steps == 0:
+    if steps <= 0:
         return
     more_pairs2 = 0
     more_kv = 0

@@ -6,10 +6,10 @@ __all__ = ["add_gap", "add_work", "advance", "advance_many", "gap_bin", "sample"
 
 from typing import Any
 
+from tileq_engine.prefix_tree import idle_blocks
 from tileq_engine.records import Records
 
 _GAP_FIELDS = 6  # of one group in GS: count, sum high, sum low, least, largest, place of its newest pair
-_SAMPLE_FIELDS = 12
 _TRACE_FIELDS = 6
 _SHIFT = 24
 _LOW = (1 << 24) - 1
@@ -127,14 +127,14 @@ def sample(S: Records, SA: Any, start: int, duration: int, used: int) -> None:
     if s.nsamples == s.samples_cap:
         kept = 0
         for j in range(0, s.nsamples, 2):
-            for f in range(_SAMPLE_FIELDS):
-                SA[kept * _SAMPLE_FIELDS + f] = SA[j * _SAMPLE_FIELDS + f]
+            for f in range(s.row):
+                SA[kept * s.row + f] = SA[j * s.row + f]
             kept += 1
         s.nsamples = kept
         s.stride *= 2
         if s.iters & (s.stride - 1) != 0:
             return
-    at = s.nsamples * _SAMPLE_FIELDS
+    at = s.nsamples * s.row
     s.nsamples += 1
     SA[at] = s.iters
     SA[at + 1] = start
@@ -148,6 +148,10 @@ def sample(S: Records, SA: Any, start: int, duration: int, used: int) -> None:
     SA[at + 9] = s.work
     SA[at + 10] = s.prefill_tokens
     SA[at + 11] = s.decode_tokens
+    if s.tree > 0:
+        SA[at + 12] = s.searched_tokens
+        SA[at + 13] = s.hit_tokens
+        SA[at + 14] = idle_blocks(S, s.total_blocks - used)
 
 
 def trace_batch(B: Records, S: Records, O: Any, TR: Any, start: int, duration: int) -> None:  # noqa: E741

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["GapRecord", "GapSums", "IterationSamples", "RawRun", "Trace"]
+__all__ = ["Bottlenecks", "GapRecord", "GapSums", "IterationSamples", "RawRun", "TenantRecord", "Trace"]
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Int
 
 from tileq_engine.config import EngineConfig
+from tileq_engine.observed import Bottlenecks, TenantRecord
 from tileq_engine.policy import Policy
 from tileq_engine.requests import Requests
 from tileq_theory.iteration_time import IterationTime
@@ -53,7 +54,11 @@ class GapRecord:
 
 @dataclass(frozen=True, slots=True)
 class IterationSamples:
-    """Every `stride`-th iteration as it starts: its batch and the state of the system."""
+    """Every `stride`-th iteration as it starts: its batch and the state of the system.
+
+    `prefix_lookup_tokens` and `prefix_hit_tokens` are totals up to then; `prefix_idle_blocks` are cached blocks that
+    nobody refers to, which `kv_blocks_used` does not count.
+    """
 
     stride: int
     iteration: Samplewise
@@ -68,6 +73,9 @@ class IterationSamples:
     work_tokens: Samplewise
     served_prefill_tokens: Samplewise
     served_decode_tokens: Samplewise
+    prefix_lookup_tokens: Samplewise
+    prefix_hit_tokens: Samplewise
+    prefix_idle_blocks: Samplewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,8 @@ class Trace:
 class RawRun:
     """Per-request times and counts (-1 ps: never), distributions, samples, integrals and counters of one run.
 
-    `predicted_output_tokens` is what the policy was told; `requests` are as they were given.
+    `prefix_hit_tokens` are those of its tokens that a prefix cache had, summed over its lives (it has one more with
+    each preemption). `predicted_output_tokens` is what the policy was told; `requests` are as they were given.
     """
 
     requests: Requests
@@ -119,9 +128,12 @@ class RawRun:
     gaps_over_limit: Requestwise
     status: Requestwise
     reject_reason: Requestwise
+    prefix_hit_tokens: Requestwise
     gaps: GapRecord
     samples: IterationSamples
     trace: Trace
     integrals: Mapping[str, int]
     counters: Mapping[str, int]
     notes: tuple[str, ...] = ()
+    tenants: TenantRecord | None = None
+    bottlenecks: Bottlenecks | None = None

@@ -57,7 +57,9 @@ def is_single(requests: Requests, policy: Policy, time: IterationTime, config: E
         config.max_num_seqs == 1
         and config.convention == "engine"
         and not config.check
+        and not (config.prefix_cache and requests.blocks is not None)
         and config.trace_limit == 0
+        and config.is_plain
         and config.queue_limit is config.stop_time_s is config.stop_backlog is config.stop_iterations is None
         and rules["mixing"] in _MIXING
         and rules["order"] == "order_fcfs"

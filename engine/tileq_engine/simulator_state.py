@@ -14,8 +14,10 @@ from jaxtyping import Bool, Int
 from tileq_engine.clock import PS_PER_S, coefficients
 from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy
+from tileq_engine.prefix_region import prefix_region
 from tileq_engine.records import REQUEST_FIELDS, SCALAR_FIELDS, SCALAR_FLOATS, SLOT_FIELDS, Records, make_records
 from tileq_engine.requests import Requests
+from tileq_engine.simulator_extras import extras
 from tileq_theory.iteration_time import IterationTime
 
 _FAR = 2**62
@@ -23,7 +25,7 @@ _EXACT_UP_TO = 100_000
 _PAIR_ROOM = 1 << 16
 _BLOCK = 4096  # records copied field by field at a time: they stay in the processor's cache
 GAP_BINS = 7296  # 128 * (55 + 2): every gap below 2**63 ps
-GAP_FIELDS, SAMPLE_FIELDS, TRACE_FIELDS = 6, 12, 6
+GAP_FIELDS, SAMPLE_FIELDS, TRACE_FIELDS = 6, 15, 6
 MOST_SEGMENTS = 64  # of Nested WAIT, which counts them behind the slots in W
 _TIMES = ("admit", "prefill_end", "first", "last", "finish")
 _PREEMPTION = {"recompute": 0, "swap": 1, "none": 0}
@@ -132,8 +134,12 @@ def make_state(
     exact = config.gap_mode == "exact" or (config.gap_mode == "auto" and len(requests) <= _EXACT_UP_TO)
     slots = min(config.max_num_seqs, max(n, 1))
     S = make_records(SCALAR_FIELDS, 1, compiled)
-    tenants = _tenant_integers(requests, prepared.scalars if prepared else {})
-    integers = [*(prepared.integers if prepared else ()), *tenants]
+    own = list(prepared.integers) if prepared else []
+    extra, integers = extras(
+        requests, policy, time, config, dict(prepared.scalars) if prepared else {}, len(own), SAMPLE_FIELDS
+    )
+    integers = [*own, *integers]
+    region, tree = _prefix_tree(requests, config, len(integers) + 1, n)
     state = State(
         R=request_records(requests, n, compiled) if records else make_records(REQUEST_FIELDS, 0, compiled),
         B=make_records(SLOT_FIELDS, slots, compiled),
@@ -141,12 +147,12 @@ def make_state(
         H=_integers(max(n, 1) if records else 1, compiled),
         O=np.arange(slots, dtype=np.int64) if compiled else list(range(slots)),
         W=_integers(2 * slots + MOST_SEGMENTS, compiled),
-        P=np.array([*integers, 0], dtype=np.int64) if compiled else [*integers, 0],
+        P=_policy_integers(integers, region, compiled),
         GS=_integers(groups * GAP_FIELDS, compiled),
         GP=_integers(3 * (_PAIR_ROOM + 2 * slots if exact else 1), compiled),
         GH=_integers(1 if exact else groups * GAP_BINS, compiled),
         GC=_integers(groups, compiled),
-        SA=_integers(config.sample_limit * SAMPLE_FIELDS, compiled),
+        SA=_integers(int(extra["samples_cap"] * extra["row"]), compiled),
         TR=_integers(max(config.trace_limit, 1) * TRACE_FIELDS, compiled),
         D=_integers(4096, compiled),
         compiled=compiled,
@@ -155,12 +161,27 @@ def make_state(
         state.GS[g * GAP_FIELDS + 5] = -1
     _set_scalars(state, requests, policy, time, config, slots=slots, exact=exact, macro=macro)
     if prepared is not None:
-        state.set_scalars({**prepared.scalars, "tenants": len(integers) - len(tenants)})
+        state.set_scalars(prepared.scalars)
+    state.set_scalars(extra)
+    state.set_scalars(tree)
+    if config.pins_steps:
+        state.set_scalars({"macro": 0})
     return state
 
 
-def _tenant_integers(requests: Requests, scalars: Any) -> list[int]:
-    return [0] * (int(requests.tenant.max()) + 1) if scalars.get("quota") and len(requests) else []
+def _prefix_tree(
+    requests: Requests, config: EngineConfig, start: int, capacity: int
+) -> tuple[Int[np.ndarray, "integer"], Mapping[str, float]]:
+    """Return the tree's part of P and its scalars; nothing where there is no prefix cache, or nothing to look up."""
+    if not config.prefix_cache or requests.blocks is None:
+        return np.zeros(0, dtype=np.int64), {}
+    return prefix_region(requests.blocks, start, config.block_tokens, capacity)
+
+
+def _policy_integers(integers: list[int], region: Int[np.ndarray, "integer"], compiled: bool) -> Any:
+    """Return P: the policy's integers, one that separates, and the prefix tree's."""
+    whole = np.concatenate([np.array([*integers, 0], dtype=np.int64), region])
+    return whole if compiled else whole.tolist()
 
 
 def _set_scalars(
@@ -209,7 +230,6 @@ def _set_scalars(
         "ngroups": groups,
         "pairs_cap": len(state.GP) // 3,
         "stride": 1,
-        "samples_cap": config.sample_limit,
         "trace_cap": config.trace_limit,
         "decode_cap": _FAR,
         "kv_high": 2000,

@@ -6,6 +6,7 @@ __all__ = ["account", "announce", "deadline_lead", "set_deadline", "stop_reason"
 
 from typing import Any
 
+from tileq_engine.pressure import pressed
 from tileq_engine.records import Records
 from tileq_engine.simulator_record import advance
 
@@ -24,6 +25,8 @@ def turned_away(S: Records, prompt: int, output: int) -> Any:
         return 3
     if s.queue_limit > 0 and s.nsys >= s.queue_limit:
         return 4
+    if s.extras > 0 and s.pressure > 1 and pressed(S):
+        return 4 + s.pressure  # 6: rejected, 7: to be sent elsewhere
     return 0
 
 

@@ -23,6 +23,8 @@ class Decisions:
 
     iterations: tuple[tuple[int, int, tuple[tuple[int, int, bool], ...]], ...]
     fates: tuple[dict[str, int], ...]
+    accounts: tuple[tuple[int, ...], ...] = ()  # by tenant: prefilled, delivered, counter, starved
+    causes: tuple[tuple[int, ...], ...] = ()  # of bottlenecks: cause, begin, end, iterations, waiting
 
     def first_difference(self, other: Decisions) -> str | None:
         """None when equal, else the first iteration or request on which the two part."""
@@ -35,6 +37,13 @@ class Decisions:
             for name in f:
                 if f[name] != g[name]:
                     return f"request {i}: {name} {f[name]} against {g[name]}"
+        if self.accounts != other.accounts:
+            return f"tenants {self.accounts} against {other.accounts}"
+        for i, (c, d) in enumerate(zip(self.causes, other.causes, strict=False)):
+            if c != d:
+                return f"bottleneck {i}: {c} against {d}"
+        if len(self.causes) != len(other.causes):
+            return f"{len(self.causes)} bottlenecks against {len(other.causes)}"
         return None
 
 
@@ -59,12 +68,24 @@ def cost_of(time: IterationTime) -> Cost:
 
 def reference_settings(x: Instance) -> tuple[str, dict[str, Any]]:
     """The reference's own names for the engine's policy and parameters."""
+    name, p = _reference_policy(x)
+    p["waiting order"] = p.get("order", "fcfs") if name in ("vllm_v1", "sarathi", "slai") else "fcfs"
+    return name, p
+
+
+def _reference_policy(x: Instance) -> tuple[str, dict[str, Any]]:
     p = dict(x.params)
+    if x.policy == "vtc":
+        return p["base"], {"order": "vtc", "fair": True}
+    if x.policy == "priority_aging":
+        return p["base"], {"order": "aged", "age": round(p["step_s"] * 1e12)}
+    if x.policy == "edf":
+        return p["base"], {"order": "deadline", "deadlines": [round(t * 1e12) for t in p["ttft_s"]]}
     if x.policy in ("sjf", "priority", "aging"):
         order = {"output": "sjf", "total": "sjf_total"}[p.get("key", "output")] if x.policy == "sjf" else x.policy
         return p.get("base", "vllm_v1"), {"order": order, "preemptive": p.get("preemptive", False)}
     if x.policy == "svf":
-        return "sarathi", {"order": "svf"}
+        return "sarathi", {"order": "svf"}  # its own promise: predicted ends
     if x.policy == "orca":
         p = {"whole": not p.get("chunks", False)}
     if x.policy == "slai":
@@ -75,6 +96,8 @@ def reference_settings(x: Instance) -> tuple[str, dict[str, Any]]:
         p = {**p, "mixes": mixes(x)}
     if x.policy in ("wait", "nested_wait"):
         p = {"restart": True, "starts": [0, *p.get("boundaries", ())], "thresholds": p["thresholds"]}
+    if x.policy == "sglang":
+        p["reserve"] = round(1000 * p["new_token_ratio"])
     if x.policy in WHOLE_PROMPTS and p.get("whole", True) and x.oversize == "reject":
         p["whole_budget"] = x.budget
     return x.policy, p
@@ -114,14 +137,35 @@ def reference_decisions(x: Instance, check: bool = True) -> Decisions:
         preempt=x.preemption != "none",
         swap_ps_per_token=x.swap_us_per_token * 10**6,
         queue_limit=x.queue_limit,
+        prefix_tokens=x.hash_tokens,
         longest=x.longest,
+        reservation=x.reservation,
+        tenants=tuple(charges(x)),
+        pressure=x.pressure,
+        control=None if x.control is None else (round(x.control[0] * 1e12), *x.control[1:]),
+        watch=x.watch,
         extra=extra,
     )
     s = Simulator(requests, config, cost_of(x.time), POLICIES[name])
     if check:
         s.observe = Simulator.check
     s.run(iterations=ENDLESS)
-    return Decisions(tuple(_batch(b) for b in s.batches), tuple(_fate(r) for r in requests))
+    end = s.now
+    accounts = tuple(
+        (a.prefilled, a.delivered, a.counter, max(a.starved, end - a.since if a.present else 0)) for a in s.accounts
+    )
+    causes = tuple(tuple(c) for c in s.causes)
+    return Decisions(tuple(_batch(b) for b in s.batches), tuple(_fate(r) for r in requests), accounts, causes)
+
+
+def charges(x: Instance) -> list[tuple[int, int, int, int]]:
+    """What a token costs each tenant (prices 1 and 2, heaviest tenant: 2^19 and 2^20), its quota, where it starts."""
+    top = max((weight for weight, _ in x.tenants), default=1.0)
+    rows = []
+    for weight, quota in x.tenants:
+        scale = 2**19 * (top / weight if weight else 1.0)
+        rows.append((round(scale), round(2 * scale), quota, 0 if weight else 2**60))
+    return rows
 
 
 def _batch(b: Batch) -> tuple[int, int, tuple[tuple[int, int, bool], ...]]:
@@ -138,6 +182,7 @@ def _fate(r: Request) -> dict[str, int]:
         "preemptions": r.preemptions,
         "recomputed_tokens": r.recomputed,
         "swapped_tokens": r.swapped_tokens,
+        "prefix_hit_tokens": r.hit_tokens,
         "max_gap_ps": max(r.gaps, default=0),
     }
 
@@ -149,6 +194,7 @@ def requests_of(x: Instance) -> Any:
     """The engine's requests."""
     import numpy as np
 
+    from tileq_engine.prefix_blocks import BlockPaths
     from tileq_engine.requests import Requests
 
     def column(name: str, dtype: Any = np.int64) -> Any:
@@ -163,6 +209,8 @@ def requests_of(x: Instance) -> Any:
         priority=column("priority"),
         tbt_limit_ps=column("tbt_limit"),
         paying=column("paying", bool),
+        tenant=column("tenant"),
+        blocks=BlockPaths.from_lists([r["path"] for r in x.requests], x.hash_tokens) if x.hash_tokens else None,
     )
 
 
@@ -183,9 +231,29 @@ def config_of(x: Instance) -> Any:
         oversize=x.oversize,  # type: ignore[arg-type]
         stop_iterations=ENDLESS,
         check=True,
-        sample_limit=16,
+        sample_limit=x.samples,
         gap_mode="exact",
+        **_extras_of(x),
+        prefix_cache=x.hash_tokens > 0,
     )
+
+
+def _extras_of(x: Instance) -> dict[str, Any]:
+    from tileq_engine.backpressure import Backpressure, TbtControl
+    from tileq_engine.tenants import Tenants
+
+    names = tuple(f"t{i}" for i in range(len(x.tenants)))
+    weights, quotas = tuple(w for w, _ in x.tenants), tuple(q or None for _, q in x.tenants)
+    extras: dict[str, Any] = {"reservation": x.reservation, "watch": x.watch}
+    if names:
+        extras["tenants"] = Tenants(names, weights, quotas)
+    if x.pressure is not None:
+        action, waiting, blocks, low = x.pressure
+        shrunk = low if action == "shrink" else None
+        extras["backpressure"] = Backpressure(action, waiting, (blocks - 0.5) / x.kv_blocks, shrunk)  # type: ignore[arg-type]
+    if x.control is not None:
+        extras["control"] = TbtControl(x.control[0], x.control[1], x.control[2])
+    return extras
 
 
 def engine_run(x: Instance, mode: str) -> Any:
@@ -203,7 +271,22 @@ def engine_decisions(x: Instance, mode: str) -> Decisions:
 
 
 def decisions_of(run: Any) -> Decisions:
-    return Decisions(_iterations(run.trace), tuple(_engine_fate(run, i) for i in range(len(run.requests))))
+    fates = tuple(_engine_fate(run, i) for i in range(len(run.requests)))
+    return Decisions(_iterations(run.trace), fates, _accounts(run.tenants), _causes(run.bottlenecks))
+
+
+def _accounts(t: Any) -> tuple[tuple[int, ...], ...]:
+    if t is None:
+        return ()
+    rows = zip(t.end_prefilled_tokens, t.end_delivered_tokens, t.end_counter, t.starved_ps, strict=True)
+    return tuple(tuple(int(v) for v in row) for row in rows)
+
+
+def _causes(b: Any) -> tuple[tuple[int, ...], ...]:
+    if b is None:
+        return ()
+    rows = zip(b.cause, b.begin_ps, b.end_ps, b.iterations, b.waiting, strict=True)
+    return tuple(tuple(int(v) for v in row) for row in rows)
 
 
 def _iterations(trace: Any) -> tuple[tuple[int, int, tuple[tuple[int, int, bool], ...]], ...]:
@@ -225,7 +308,7 @@ def _iterations(trace: Any) -> tuple[tuple[int, int, tuple[tuple[int, int, bool]
 def _engine_fate(run: Any, i: int) -> dict[str, int]:
     names = (
         "prefill_end_ps", "first_token_ps", "finish_ps", "tokens_done", "preemptions", "recomputed_tokens",
-        "swapped_tokens", "max_gap_ps",
+        "swapped_tokens", "max_gap_ps", "prefix_hit_tokens",
     )  # fmt: skip
     return {"reject_reason": int(run.reject_reason[i]), **{n: int(getattr(run, n)[i]) for n in names}}
 

@@ -8,7 +8,7 @@ budget, both token conventions, recompute, swap and no preemption, watermarks, q
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tileq_reference import BLOCK
@@ -19,10 +19,12 @@ Pick = Callable[[int, int], int]
 
 ORDERS = {"vllm_v1": ("fcfs", "priority"), "sarathi": ("fcfs", "spf"), "slai": ("fcfs", "spf", "paying_spf")}
 BASES = ("vllm_v1", "sarathi")
+CHUNKED = ("orca", "vllm_v1", "sarathi", "sjf", "svf", "priority", "aging", "slai", "vtc", "priority_aging", "edf")
+TENANTS = 3
 WHOLE_PROMPTS = ("static", "orca", "vllm_v0")
 EVERY_POLICY = (
     "static", "orca", "vllm_v0", "vllm_v1", "sarathi", "sjf", "svf", "priority", "aging", "rad", "rad_general",
-    "slai", "wait", "nested_wait", "theta", "eb_plus", "psjf", "srpt",
+    "slai", "wait", "nested_wait", "theta", "eb_plus", "psjf", "srpt", "sglang", "vtc", "priority_aging", "edf",
 )  # fmt: skip
 
 
@@ -32,7 +34,7 @@ class Instance:
 
     policy: str
     params: dict[str, Any]
-    requests: tuple[dict[str, int], ...]
+    requests: tuple[dict[str, Any], ...]
     time: IterationTime
     budget: int
     max_seqs: int
@@ -44,6 +46,13 @@ class Instance:
     queue_limit: int | None = None
     longest: int | None = None
     oversize: str = "reject"
+    reservation: str = "policy"
+    tenants: tuple[tuple[float, int], ...] = ()  # weight, quota (0: none)
+    pressure: tuple[str, int, int, int] | None = None  # action, waiting, blocks used from which on, shrunk budget
+    control: tuple[float, int, int] | None = None  # limit in s, least and most tokens
+    watch: bool = False
+    samples: int = 16
+    hash_tokens: int = 0  # tokens of a block of the prefix cache; 0: there is none
 
 
 def draw_instance(pick: Pick, policy: str) -> Instance:
@@ -55,13 +64,14 @@ def draw_instance(pick: Pick, policy: str) -> Instance:
     tight = max(1, peak - 1), peak + 1 + len(requests)
     blocks = (pick(*tight) if pick(0, 5) else 10_000) + watermark
     params = draw_params(pick, policy)
-    return Instance(
+    max_seqs = max(pick(1, min(8, budget)), params.get("k", 1))
+    x = Instance(
         policy=policy,
         params=params,
         requests=requests,
         time=draw_time(pick),
         budget=budget,
-        max_seqs=max(pick(1, min(8, budget)), params.get("k", 1)),
+        max_seqs=max_seqs,
         kv_blocks=blocks,
         watermark=watermark,
         convention=("engine", "paper")[pick(0, 1)],
@@ -70,10 +80,48 @@ def draw_instance(pick: Pick, policy: str) -> Instance:
         queue_limit=None if pick(0, 7) else pick(1, 4),
         longest=None if pick(0, 7) else pick(20, 80),
         oversize="reject" if pick(0, 4) else "wait",
+        **draw_extras(pick, policy, budget, max_seqs, blocks, params),
     )
+    return x if pick(0, 2) else with_prefixes(pick, x)
 
 
-def draw_requests(pick: Pick, budget: int, policy: str) -> list[dict[str, int]]:
+def draw_extras(
+    pick: Pick, policy: str, budget: int, max_seqs: int, blocks: int, params: dict[str, Any]
+) -> dict[str, Any]:
+    """Reservation, tenants, backpressure, control and watch, each in a part of the instances."""
+    base = params.get("base", "vllm_v1" if policy in ("vllm_v1", "sjf", "priority", "aging", "edf") else policy)
+    least = max_seqs if base == "vllm_v1" else 1  # vLLM v1 asks for a token a resident
+    chunked = policy in CHUNKED and params.get("chunks", True)
+    extras: dict[str, Any] = {
+        "reservation": ("policy", "policy", "optimistic", "prompt", "conservative")[pick(0, 4)],
+        "watch": bool(pick(0, 1)),
+        "samples": (2, 16)[pick(0, 1)],
+    }
+    if policy == "vtc" or (pick(0, 3) == 0 and "wait" not in policy):
+        weights = [(1.0, 3.0, 0.5, 0.0)[pick(0, 3)] for _ in range(TENANTS)]
+        weights[pick(0, TENANTS - 1)] = 2.0
+        extras["tenants"] = tuple((w, 0 if pick(0, 2) else pick(1, 3)) for w in weights)
+    if pick(0, 3) == 0:
+        action = ("reject", "reroute", "shrink" if chunked else "reject")[pick(0, 2)]
+        extras["pressure"] = (action, pick(1, 4), pick(1, min(blocks, 12)), pick(least, max(least, budget)))
+    if chunked and pick(0, 4) == 0:
+        low = pick(least, max(least, budget))
+        extras["control"] = (pick(1, 40) * 1e-4, low, low + pick(0, 2 * budget))
+    return extras
+
+
+def with_prefixes(pick: Pick, x: Instance) -> Instance:
+    """The instance with a prefix cache: two names for a block, mostly, so that prefixes are shared and part."""
+    size = BLOCK * pick(1, 2)
+    requests = []
+    for r in x.requests:
+        covered = r["prompt"] + (r["output"] if pick(0, 1) else 0)
+        path = tuple(pick(0, 1) if pick(0, 5) else pick(2, 9) for _ in range(covered // size))
+        requests.append({**r, "path": path})
+    return replace(x, requests=tuple(requests), hash_tokens=size)
+
+
+def draw_requests(pick: Pick, budget: int, policy: str) -> list[dict[str, Any]]:
     longest = budget + 2 if policy in WHOLE_PROMPTS else 2 * budget + 3
     clock, out = 0, []
     for _ in range(pick(1, 9)):
@@ -87,6 +135,7 @@ def draw_requests(pick: Pick, budget: int, policy: str) -> list[dict[str, int]]:
                 "priority": pick(0, 2),
                 "paying": pick(0, 1),
                 "kind": pick(0, 1),
+                "tenant": pick(0, TENANTS - 1),
                 "tbt_limit": (0, 10**9, 4 * 10**9, 10**10)[pick(0, 3)],
             }
         )
@@ -142,10 +191,23 @@ def draw_simple_params(pick: Pick, policy: str) -> dict[str, Any]:
         return {"key": ("output", "total")[pick(0, 1)], "predictor": "given", "base": BASES[pick(0, 1)]}
     if policy == "aging":
         return {"predictor": "given", "base": BASES[pick(0, 1)]}
+    if policy == "vtc":
+        return {"base": BASES[pick(0, 1)]}
+    if policy == "priority_aging":
+        return {"step_s": pick(0, 40) * 1e-4, "base": BASES[pick(0, 1)]}
+    if policy == "edf":
+        return {"ttft_s": [pick(1, 40) * 1e-4, pick(1, 40) * 1e-4], "base": BASES[pick(0, 1)]}
     if policy in ("svf", "psjf", "srpt"):
         return {"predictor": "given"}
     if policy == "priority":
         return {"preemptive": bool(pick(0, 1)), "base": BASES[pick(0, 1)]}
+    if policy == "sglang":
+        return {
+            "order": ("longest_prefix", "fcfs")[pick(0, 3) // 3],
+            "mixed_chunk": bool(pick(0, 1)),
+            "new_token_ratio": pick(0, 10) / 10,
+            "fcfs_beyond": (0, 2, 128)[pick(0, 2)],
+        }
     if policy == "rad":
         b_col, b_lcm, cycle = pick(1, 6), pick(1, 12), (None, 1, 2, 5)[pick(0, 3)]
         return {"b_col": b_col, "b_lcm": b_lcm, "cycle": cycle, "pad": bool(pick(0, 3))}

@@ -44,6 +44,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "eb_plus": [{}, {"k": 3}],
     "psjf": [{}, {"predictor": "noise"}],
     "srpt": [{}, {"predictor": "noise"}],
+    "vtc": [{}, {"base": "vllm_v1"}],
+    "priority_aging": [{}, {"step_s": 1.0}, {"base": "sarathi"}],
+    "edf": [{}, {"ttft_s": 2.0}, {"ttft_s": [2.0, 1.0]}],
+    "sglang": [{}, {"order": "fcfs"}, {"mixed_chunk": True}, {"new_token_ratio": 0.5}, {"fcfs_beyond": 16}],
 }  # fmt: skip
 
 

@@ -53,6 +53,8 @@ def test_every_setting_is_part_of_a_policys_data(name: str) -> None:
     assert plain == policy(name, **needs).to_dict()
     for setting, default in settings_of(name).items():
         changed = {**needs, setting: another(setting, default)}
+        if (name, setting) == ("sglang", "order"):
+            changed = {"order": "fcfs"}
         if (name, setting) == ("nested_wait", "thresholds"):
             changed = {"boundaries": [8], "thresholds": [3, 2]}
             plain = policy(name, boundaries=[8], thresholds=[3, 1]).to_dict()

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 CAMPAIGN = int(os.environ.get("TILEQ_CAMPAIGN", "100000"))  # instances, over all policies
+_PREFIX = ("prefix_hit_tokens", "prefix_evicted_blocks", "prefix_merged_blocks")
 QUICK = 40  # seeds a policy in the normal run
 
 
@@ -44,7 +45,7 @@ def test_three_modes_and_the_reference(policy: str) -> None:
 def test_the_space_reaches_what_it_should() -> None:
     """A space of instances is worth something only if preemption, swap, rejection and stalls occur in it."""
     tally = campaign("sarathi", range(2 * 10**6, 2 * 10**6 + 150), uncompiled_every=1000)
-    for name in ("preemptions", "swapped_tokens", "recomputed_tokens", "rejected", "engine", "paper", "none"):
+    for name in ("preemptions", "swapped_tokens", "recomputed_tokens", "rejected", "engine", "paper", "none", *_PREFIX):
         assert tally.seen[name] >= 5, (name, tally.seen)
 
 

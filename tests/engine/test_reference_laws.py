@@ -36,8 +36,8 @@ def conserved(x: Instance, d: Decisions) -> None:
             continue  # nobody makes room, or an oversize prompt heads the queue for ever
         assert f["tokens_done"] == r["output"], "every request that was let in ends"
         last = 1 if x.convention == "engine" else 0
-        # the cache at the end holds prompt + output (- 1); what was thrown away was computed beside it
-        assert sum(served[i]) == r["prompt"] + r["output"] - last + f["recomputed_tokens"]
+        # the cache at the end holds prompt + output (- 1), computed or found; so was what was thrown away
+        assert sum(served[i]) + f["prefix_hit_tokens"] == r["prompt"] + r["output"] - last + f["recomputed_tokens"]
         assert f["prefill_end_ps"] <= f["first_token_ps"] <= f["finish_ps"]
 
 

@@ -169,7 +169,7 @@ def changed(text: str, old: str, new: str) -> str:
 
 BAD = {
     "no node": ("router = 'jsq'\n", "no [[node]] is given; expected at least one"),
-    "link of zero bandwidth": (changed(POOLS, "gb_per_s = 25", "gb_per_s = 0"), "link: gb_per_s is 0; expected greater"),
+    "link of zero bandwidth": (changed(POOLS, "gb_per_s = 25", "gb_per_s = 0"), "link: gb_per_s is 0; expected"),
     "negative weight": (changed(MIXED, "weight = 0.4", "weight = -1"), "node 2 (slow): weight is -1; expected greater"),
     "weights all zero": (changed(MIXED, "weight = 0.4", "weight = 0"), "node 2 (slow): weight is 0; expected greater"),
     "unknown key of a node": (changed(MIXED, "weight", "wieght"), "(slow): unknown key 'wieght'; did you mean weight?"),

@@ -22,7 +22,7 @@ PACKAGES = {
     "tileq_profiling": ROOT / "profiling" / "tileq_profiling",
     "paper_repro": ROOT / "paper_repro",
 }
-OPTIONAL = ("torch", "triton")
+OPTIONAL = ("torch", "triton", "marimo")
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 

@@ -7,7 +7,19 @@ __all__ = ["app"]
 from cyclopts import App
 
 from tileq import __version__
-from tileq.cli import analyze, calibrate, catalog, compare, plan, profile, region, reproduce, simulate, validate
+from tileq.cli import (
+    analyze,
+    calibrate,
+    catalog,
+    compare,
+    explore,
+    plan,
+    profile,
+    region,
+    reproduce,
+    simulate,
+    validate,
+)
 
 app = App(
     name="tileq",
@@ -19,6 +31,7 @@ app = App(
 )
 app.command(plan.plan, help_epilogue=plan.EXAMPLE)
 app.command(region.region, help_epilogue=region.EXAMPLE)
+app.command(explore.explore, help_epilogue=explore.EXAMPLE)
 app.command(simulate.simulate, help_epilogue=simulate.EXAMPLE)
 app.command(compare.compare, help_epilogue=compare.EXAMPLE)
 app.command(analyze.analyze)

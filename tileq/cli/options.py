@@ -9,6 +9,7 @@ __all__ = [
     "Calibration",
     "Check",
     "Classes",
+    "ControlTbt",
     "Convention",
     "Conversations",
     "Dtype",
@@ -16,6 +17,7 @@ __all__ = [
     "Folder",
     "Gpu",
     "Json",
+    "KeepPrefixes",
     "KvDtype",
     "KvTokens",
     "MaxNumSeqs",
@@ -28,15 +30,20 @@ __all__ = [
     "Policy",
     "Preemption",
     "PrefixCache",
+    "Pressure",
     "Replications",
     "Requests",
+    "Reservation",
     "Seed",
     "SwapGbPerS",
     "Tbt",
+    "Tenants",
     "TimesOf",
     "TokenBudget",
+    "TokenPrices",
     "Tp",
     "Trace",
+    "Watermark",
     "Workload",
 ]
 
@@ -107,7 +114,7 @@ MemoryUtilisation = Annotated[float, option("Share of GPU memory used.", MACHINE
 
 Classes = Annotated[list[str] | None, option("P:O tokens, as 512:128@SHARE; repeatable.", TRAFFIC, name="--class")]
 Trace = Annotated[str | None, option("Request trace (tileq catalog traces).", TRAFFIC)]
-Workload = Annotated[str | None, option("Named mix (tileq catalog workloads).", TRAFFIC)]
+Workload = Annotated[str | None, option("Named mix (tileq catalog workloads), or conversations.", TRAFFIC)]
 Conversations = Annotated[str | None, option("Sessions: turns=4:system=1000:user=100:...", TRAFFIC)]
 PrefixCache = Annotated[str | None, option("infinite, kv, TOKENS or SHARE%.", TRAFFIC)]
 Convention = Annotated[Literal["engine", "paper"], option("O - 1 decodes, or O.", TRAFFIC)]
@@ -122,7 +129,17 @@ KvTokens = Annotated[int | None, option("KV capacity; the GPU's.", ENGINE, conve
 Preemption = Annotated[Literal["recompute", "swap", "none"], option("Without a free block.", ENGINE)]
 SwapGbPerS = Annotated[float, option("Host link of a GPU, GB/s, for swap.", ENGINE, converter=number)]
 Paying = Annotated[float | None, option("Share with TBT 0.1 s; others 0.5 s.", ENGINE, converter=number)]
+KeepPrefixes = Annotated[bool, option("Keep prompts' KV for later prefixes.", ENGINE, show_default=False)]
 Check = Annotated[bool, option("Check every invariant (slow).", ENGINE, show_default=False)]
+
+Tenants = Annotated[list[str] | None, option("NAME=WEIGHT[:QUOTA][@SHARE]; repeatable.", ENGINE, name="--tenant")]
+TokenPrices = Annotated[str, option("Service of a prompt and an output token.", ENGINE)]
+Reservation = Annotated[
+    Literal["policy", "optimistic", "prompt", "conservative"], option("Blocks taken at admission.", ENGINE)
+]
+Watermark = Annotated[float, option("Share of blocks an admission leaves free.", ENGINE, converter=number)]
+Pressure = Annotated[str | None, option("hold, shrink, reject or reroute, as reject:waiting=64.", ENGINE)]
+ControlTbt = Annotated[float | None, option("Budget held to this TBT, seconds.", ENGINE, converter=number)]
 
 Requests = Annotated[int, option("Requests of a run.", RUNS, converter=whole)]
 Replications = Annotated[int, option("Independent runs.", RUNS, converter=whole)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tileq.cli import options as o
 from tileq.cli.run_text import render_notes, render_times
+from tileq.cli.sharing_text import render_bottlenecks, render_tenants
 from tileq.cli.show import show
 from tileq.cli.text import facts, title
 from tileq.words import number, percent
@@ -21,7 +22,7 @@ EXAMPLE = "Example: tileq simulate --policy slai:order=spf --load 0.9 --paying 0
 Save = Annotated[Path | None, o.option("Keep the first run, losslessly (.npz).", o.OUTPUT)]
 Export = Annotated[Path | None, o.option("A row per request: .csv or .parquet.", o.OUTPUT)]
 Picture = Annotated[
-    Literal["queues", "batches", "kv", "gantt", "nodes", "pools", "tenants"] | None,
+    Literal["queues", "batches", "kv", "hits", "gantt", "nodes", "pools", "tenants"] | None,
     o.option("What to draw; queues (nodes of a cluster).", o.OUTPUT),
 ]
 Cluster = Annotated[str | None, o.option("Nodes, router and link: a file (docs/howto/cluster.md).", o.MACHINE)]
@@ -55,10 +56,17 @@ def simulate(
     preemption: o.Preemption = "recompute",
     swap_gb_per_s: o.SwapGbPerS = 25.0,
     paying: o.Paying = None,
+    tenants: o.Tenants = None,
+    token_prices: o.TokenPrices = "1:2",
+    reservation: o.Reservation = "policy",
+    watermark: o.Watermark = 0.0,
+    backpressure: o.Pressure = None,
+    control_tbt: o.ControlTbt = None,
     requests: o.Requests = 4000,
     replications: o.Replications = 5,
     seed: o.Seed = 0,
     check: o.Check = False,
+    prefix_cache: o.KeepPrefixes = False,
     folder: o.Folder = None,
     save: Save = None,
     export: Export = None,
@@ -96,7 +104,14 @@ def simulate(
         preemption=preemption,
         swap_gb_per_s=swap_gb_per_s,
         paying=paying,
+        tenants=tenants,
+        token_prices=token_prices,
+        reservation=reservation,
+        watermark=watermark,
+        backpressure=backpressure,
+        control_tbt=control_tbt,
         check=check,
+        prefix_cache=prefix_cache,
         folder=folder,
         progress=False if json else None,
         gpu=gpu,
@@ -173,6 +188,19 @@ def _render(d: dict[str, Any], console: Console) -> None:
     if d["requests"]["rejected"]:
         rejected, offered = d["requests"]["rejected"], d["requests"]["offered"]
         rows.insert(2, ("rejected", f"{number(rejected)} of {number(offered)} requests, see below"))
+    if "prefix_cache" in d:
+        rows.insert(-1, ("prefix cache", _cache_line(d["prefix_cache"])))
     facts(console, rows)
     render_times(d, console)
+    render_tenants(d, console)
+    render_bottlenecks(d, console)
     render_notes(d["warnings"], console)
+
+
+def _cache_line(c: dict[str, Any]) -> str:
+    """Return how much of the prompts was found, and what was given up for want of blocks."""
+    if c["hit_rate"] is None:
+        return "nothing was looked up"
+    steady = "" if c["steady_hit_rate"] is None else f" ({percent(c['steady_hit_rate'])} once it is warm)"
+    given_up = f"{number(c['evicted_blocks'])} blocks given up"
+    return f"{percent(c['hit_rate'])} of prompt tokens found{steady}, {given_up}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["BudgetCurve", "plot_budget"]
+__all__ = ["BudgetCurve", "draw_budget", "plot_budget"]
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tileq.plots.figure import DASHES, INK, binds, save, styled
+from tileq.plots.figure import DASHES, INK, binds, in_style, save
 
 BAND = 0.01
 
@@ -44,9 +44,15 @@ class BudgetCurve:
 
 
 def plot_budget(curve: BudgetCurve, path: Path) -> None:
-    """Draw the curve with the budget chosen, the 1 % band it was chosen from, and the limits; write it to `path`."""
-    with styled() as plt:
-        figure, axes = plt.subplots()
+    """Draw the curve (see `draw_budget`) and write it to `path`."""
+    save(draw_budget(curve), path)
+
+
+def draw_budget(curve: BudgetCurve) -> Any:
+    """Return a matplotlib figure: the curve with the budget chosen, the 1 % band it was chosen from, and the limits."""
+    with in_style() as new_figure:
+        figure = new_figure()
+        axes = figure.subplots()
         best = max(curve.rate_per_s)
         axes.axhspan((1 - BAND) * best, best, color=INK[4], alpha=0.30, lw=0, label="within 1 % of the best budget")
         _draw_regimes(axes, curve)
@@ -64,7 +70,7 @@ def plot_budget(curve: BudgetCurve, path: Path) -> None:
         axes.set_ylabel("capacity (requests/s)")
         axes.set_title(curve.title)
         figure.legend(loc="outside lower center", ncols=2)
-        save(figure, path)
+    return figure
 
 
 def _draw_regimes(axes: Any, curve: BudgetCurve) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DASHES", "FORMATS", "INK", "binds", "check", "save", "styled"]
+__all__ = ["DASHES", "FORMATS", "INK", "STYLE", "binds", "check", "in_style", "save", "styled", "use_style"]
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +33,7 @@ _BINDS = {
     "tbt": "TBT limit binds",
     "weights_floor": "reading the weights binds",
 }
+STYLE = Path(__file__).with_name("tileq.mplstyle")
 INK = ("#0b3954", "#c8553d", "#588b8b", "#8f6c9f", "#b08900", "#6b6b6b")
 
 
@@ -51,6 +52,23 @@ def check(path: Path) -> Path:
     return writable("plot", path)
 
 
+def use_style() -> None:
+    """Draw every figure of this process in the project's style: the first line of a notebook."""
+    import matplotlib.pyplot as plt
+
+    plt.style.use(str(STYLE))
+
+
+@contextmanager
+def in_style() -> Iterator[Any]:
+    """Yield the class `Figure` under the project's style: figures that belong to the caller, without pyplot."""
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    with style.context(str(STYLE)):
+        yield Figure
+
+
 @contextmanager
 def styled() -> Iterator[Any]:
     """Yield pyplot under the project's style, without a display; figures opened inside are closed at the end."""
@@ -62,7 +80,7 @@ def styled() -> Iterator[Any]:
 
     known = set(plt.get_fignums())
     try:
-        with plt.style.context(str(Path(__file__).with_name("tileq.mplstyle"))):
+        with plt.style.context(str(STYLE)):
             yield plt
     finally:
         for number in set(plt.get_fignums()) - known:
@@ -73,6 +91,7 @@ def styled() -> Iterator[Any]:
 def save(figure: Any, path: Path) -> None:
     """Write `figure` to `path`; the format follows the ending (.png, .svg or .pdf)."""
     try:
-        figure.savefig(check(path), **FORMATS[path.suffix.lower()])
+        with in_style():  # what makes the names inside an SVG is part of the style
+            figure.savefig(check(path), **FORMATS[path.suffix.lower()])
     except OSError as error:
         raise InputError(f"plot {path} cannot be written: {error.strerror or error}") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["RegionPicture", "Side", "plot_region"]
+__all__ = ["RegionPicture", "Side", "draw_region", "plot_region"]
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tileq.plots.figure import DASHES, INK, binds, save, styled
+from tileq.plots.figure import DASHES, INK, binds, in_style, save
 from tileq_theory.errors import InputError
 
 _FACES = {"time": INK[0], "slots": INK[1], "memory": INK[2], "tbt": INK[3], "weights_floor": INK[4]}
@@ -45,6 +45,8 @@ class RegionPicture:
         Name -> rates, marked in the picture.
     title
         One line.
+    earlier
+        Vertices of another region, outlined beneath this one so that a change can be seen (two classes).
     """
 
     classes: Sequence[str]
@@ -52,31 +54,41 @@ class RegionPicture:
     sides: Sequence[Side]
     points: Mapping[str, Sequence[float]]
     title: str
+    earlier: np.ndarray | None = None
 
 
 def plot_region(picture: RegionPicture, path: Path) -> None:
-    """Draw a polygon (two classes) or a body with its pairwise sections (three classes); write it to `path`."""
+    """Draw the region (see `draw_region`) and write it to `path`."""
+    save(draw_region(picture), path)
+
+
+def draw_region(picture: RegionPicture) -> Any:
+    """Return a matplotlib figure: a polygon (two classes) or a body with its pairwise sections (three classes)."""
     count = len(picture.classes)
     if count not in (2, 3):
         raise InputError(f"a region of {count} classes has no picture; expected 2 or 3 classes")
-    with styled() as plt:
-        figure = _two(plt, picture) if count == 2 else _three(plt, picture)
-        save(figure, path)
+    with in_style() as new_figure:
+        return _two(new_figure(), picture) if count == 2 else _three(new_figure(figsize=(11.0, 8.2)), picture)
 
 
 # ---------------------------------------------------------------------- two classes
 
 
-def _two(plt: Any, picture: RegionPicture) -> Any:
-    figure, axes = plt.subplots()
+def _two(figure: Any, picture: RegionPicture) -> Any:
+    axes = figure.subplots()
     corners = around(with_origin(picture.vertices))
+    if picture.earlier is not None:
+        before = around(with_origin(picture.earlier))
+        ring = np.vstack([before, before[:1]])
+        axes.plot(ring[:, 0], ring[:, 1], color=INK[5], lw=1.1, ls=(0, (1, 1)), label="before", zorder=1)
     axes.fill(corners[:, 0], corners[:, 1], color=INK[0], alpha=0.10, lw=0)
     _draw_sides(axes, picture.sides, (0, 1), corners)
     rim = corners[corners.sum(axis=1) > 0]
     axes.plot(rim[:, 0], rim[:, 1], "o", color=INK[0], ms=6, zorder=4)
     for (name, rates), ink, mark in zip(picture.points.items(), INK[1:], "D^s*P", strict=False):
         axes.plot(rates[0], rates[1], mark, color=ink, ms=9, mec="white", mew=1.0, label=name, zorder=5, clip_on=False)
-    _frame(axes, picture, (0, 1), corners)
+    asked = [np.asarray([rates], dtype=float) for rates in picture.points.values()]
+    _frame(axes, picture, (0, 1), np.vstack([corners, *([] if picture.earlier is None else [picture.earlier]), *asked]))
     axes.set_title(picture.title)
     figure.legend(loc="outside lower center", ncols=2)
     return figure
@@ -119,8 +131,7 @@ def around(points: np.ndarray) -> np.ndarray:
 # ---------------------------------------------------------------------- three classes
 
 
-def _three(plt: Any, picture: RegionPicture) -> Any:
-    figure = plt.figure(figsize=(11.0, 8.2))
+def _three(figure: Any, picture: RegionPicture) -> Any:
     grid = figure.add_gridspec(2, 2)
     _body(figure.add_subplot(grid[0, 0], projection="3d"), picture)
     for place, pair in zip(((0, 1), (1, 0), (1, 1)), ((0, 1), (0, 2), (1, 2)), strict=True):
@@ -162,7 +173,7 @@ def _body(axes: Any, picture: RegionPicture) -> None:
         axes.plot([rates[0]], [rates[1]], [rates[2]], mark, color=ink, ms=8, label=name)
     axes.set(xlim=(0, top[0]), ylim=(0, top[1]), zlim=(0, top[2]))
     for setter, name in zip((axes.set_xlabel, axes.set_ylabel, axes.set_zlabel), picture.classes, strict=True):
-        setter(name, fontsize=10)
+        setter(f"{name} (requests/s)", fontsize=10)
     axes.tick_params(labelsize=9)
     axes.view_init(elev=24, azim=38)
 

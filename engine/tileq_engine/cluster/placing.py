@@ -15,11 +15,13 @@ from tileq_engine.batch import remove_waiting
 from tileq_engine.cluster.node import enter_node, tokens_to_do
 from tileq_engine.cluster.routing import choose_node
 from tileq_engine.cluster.touch import refresh, touch
+from tileq_engine.fairness import withdraw_tenant
+from tileq_engine.pressure import pressed
 from tileq_engine.records import Records
 from tileq_engine.simulator_record import advance
 
 _FLUSH, _GROW, _AGAIN = 6, 8, 9
-_REJECT, _REROUTE, _HOLD = 0, 1, 2
+_REJECT, _HOLD, _ELSEWHERE = 0, 2, 3
 _FAILED, _FULL, _REBALANCED = 0, 1, 2
 
 
@@ -85,6 +87,8 @@ def has_place(R: Records, S: Records, N: Records, r: int, i: int) -> Any:
     s = S[r]
     if n.up == 0 or (n.limit > 0 and s.nsys + n.coming >= n.limit):
         return False
+    if s.pressure > 1 and pressed(S[r : r + 1]):
+        return False
     tokens = R[i].prompt + R[i].gen if s.hand == 1 else R[i].prompt + R[i].output - s.emit
     return tokens <= s.total_blocks * s.block
 
@@ -122,10 +126,10 @@ def route_request(V: Any, K: Any, HK: Any, i: int, now: int) -> Any:
     source = -1
     if r == -2:
         return _AGAIN
-    if r >= 0 and c.full > _REJECT and not has_place(R, S, N, r, i):
+    if r >= 0 and (c.full > _REJECT or S[r].pressure == _ELSEWHERE) and not has_place(R, S, N, r, i):
         source = r
         r = roomiest(R, S, C, N, pool, i)
-        if r < 0 and c.full == _REROUTE:
+        if r < 0 and c.full != _HOLD:
             r = source  # which rejects it
             source = -1
     if r < 0:
@@ -179,13 +183,15 @@ def last_waiting(R: Records, S: Records, H: Any) -> Any:
     return best
 
 
-def leave_queue(R: Records, S: Records, H: Any, place: int, now: int) -> Any:
+def leave_queue(R: Records, S: Records, H: Any, P: Any, place: int, now: int) -> Any:
     """Take the request at `place` of `H` out of the node; return its index."""
     s = S[0]
     advance(S, now)
     i = H[place]
     if place < s.nwait:
         remove_waiting(R, S, H, place)
+        if s.account > 0:
+            withdraw_tenant(R, S, P, i)
     else:
         last = len(H) - 1
         for k in range(last - place, s.pending - 1):
@@ -220,7 +226,8 @@ def rebalance_one(V: Any, K: Any, now: int) -> Any:
     place = last_waiting(R, S[longest : longest + 1], part)
     if place < 0 or not has_place(R, S, N, shortest, part[place]):
         return False
-    i = leave_queue(R, S[longest : longest + 1], part, place, now)
+    own = V[6][OFF[3 * m + longest] : OFF[3 * m + longest + 1]]
+    i = leave_queue(R, S[longest : longest + 1], part, own, place, now)
     refresh(S, C, N, Q, TL, TE, longest)
     put_due(C, X, i, _REBALANCED)
     X[i].target = shortest

@@ -33,8 +33,8 @@ class HostBatch:
         Physical blocks of each member in order; what lies beyond its own is 0.
     last_rows
         Rows whose logits are wanted: the last token of each member that gets a token.
-    out_members
-        Which member each of them belongs to.
+    out_members, out_requests
+        Which member each of them belongs to, and which request that is.
     """
 
     requests: Int[np.ndarray, "member"]
@@ -46,11 +46,12 @@ class HostBatch:
     block_table: Int[np.ndarray, "member block"]
     last_rows: Int[np.ndarray, "out"]
     out_members: Int[np.ndarray, "out"]
+    out_requests: Int[np.ndarray, "out"]
 
 
 @dataclass(frozen=True, slots=True)
 class SampleRows:
-    """How the token of each wanted row is drawn; all temperatures 0 is greedy.
+    """How the token of each wanted row is drawn; all temperatures 0 is `greedy`: every row takes its most likely token.
 
     `seeds` and `steps` (how many tokens the request has been given) are the request's own, so that what is drawn does
     not depend on who shares the batch.
@@ -61,11 +62,7 @@ class SampleRows:
     top_k: Int[np.ndarray, "out"]
     seeds: Int[np.ndarray, "out"]
     steps: Int[np.ndarray, "out"]
-
-    @property
-    def greedy(self) -> bool:
-        """Whether every row takes the most likely token."""
-        return not bool(self.temperature.any())
+    greedy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

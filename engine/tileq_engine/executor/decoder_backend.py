@@ -31,7 +31,9 @@ class DecoderBackend:
     """
 
     def __init__(self, decoder: Any) -> None:
-        from tileq_engine.decoder import SamplingParams, check_finite, sample
+        import torch
+
+        from tileq_engine.decoder import FlatBatch, SamplingParams, check_finite, greedy, greedy_host, sample
 
         self.decoder = decoder
         self.blocks, self.block_tokens = int(decoder.blocks), int(decoder.block_tokens)
@@ -39,25 +41,28 @@ class DecoderBackend:
         self.eos_token_ids = tuple(int(t) for t in decoder.config.eos_token_ids)
         self.max_positions: int | None = int(decoder.config.max_positions)
         self.cuda = decoder.device.type == "cuda"
-        self._sample, self._check, self._params = sample, check_finite, SamplingParams
-        self._greedy = SamplingParams()
+        self._sample, self._greedy, self._greedy_host, self._check = sample, greedy, greedy_host, check_finite
+        self._params, self._flat_batch, self._torch = SamplingParams, FlatBatch, torch
 
     def step(self, batch: HostBatch, rows: SampleRows) -> Step:
         """Run the batch and choose a token for each wanted row; a row that is not finite raises `NonFiniteLogits`."""
         begun = time.perf_counter()
         flat = self._flat(batch)
-        wanted = batch.last_rows.size
-        picks = [self._greedy] * wanted if rows.greedy else self._picks(rows)
-        places = (batch.context_tokens[batch.out_members]).tolist()
+        draw = None if rows.greedy else self._draw(batch, rows)
         built = time.perf_counter()
         logits = self.decoder.forward(flat)
         run = time.perf_counter()
-        chosen = self._sample(logits, picks, places) if wanted else None
-        launched = time.perf_counter()
-        tokens = self._to_host(chosen)
-        done = time.perf_counter()
-        if tokens.size and int(tokens.min()) < 0:
-            self._check(self.decoder, flat, tokens.tolist(), batch.requests[batch.out_members].tolist())
+        if draw is None and not self.cuda:
+            tokens, bad = self._greedy_host(logits)
+            launched = done = time.perf_counter()
+        else:
+            chosen = self._greedy(logits) if draw is None else self._sample(logits, *draw)
+            launched = time.perf_counter()
+            tokens = self._to_host(chosen)
+            done = time.perf_counter()
+            bad = int((tokens < 0).sum())
+        if bad:
+            self._check(self.decoder, flat, tokens.tolist(), batch.out_requests.tolist())
         if self.cuda:  # everything up to here was handed over; the device works until the tokens are there
             return Step(tokens, launched - begun, done - launched, 0.0)
         return Step(tokens, built - begun, run - built, done - run)
@@ -76,6 +81,7 @@ class DecoderBackend:
             block_table=np.zeros((1, 1), dtype=narrow),
             last_rows=np.array([place.size - 1]),
             out_members=np.zeros(1, dtype=np.int64),
+            out_requests=np.zeros(1, dtype=np.int64),
         )
         nothing = np.zeros(1, dtype=np.int64)
         self.step(batch, SampleRows(np.zeros(1), np.ones(1), nothing, nothing, nothing))
@@ -95,33 +101,28 @@ class DecoderBackend:
         return ", ".join(f"{s.tokens} x {s.sequences}" for s in shapes)
 
     def _to_host(self, chosen: Any) -> np.ndarray:
-        if chosen is None:
-            if self.cuda:
-                import torch
-
-                torch.cuda.synchronize(self.decoder.device)
-            return np.zeros(0, dtype=np.int64)
-        found: np.ndarray = chosen.cpu().numpy().astype(np.int64)
+        if self.cuda and not len(chosen):  # nothing to wait for, but the iteration ends when the device has done it
+            self._torch.cuda.synchronize(self.decoder.device)
+        found: np.ndarray = chosen.cpu().numpy()
         return found
 
-    def _picks(self, rows: SampleRows) -> list[Any]:
+    def _draw(self, batch: HostBatch, rows: SampleRows) -> tuple[list[Any], list[int]]:
+        """Return sampling parameters and places of the tokens wanted, in their requests' own text."""
         columns = (rows.temperature, rows.top_k, rows.top_p, rows.seeds)
-        return [
+        picks = [
             self._params(temperature=t, top_k=k, top_p=p, seed=s)
             for t, k, p, s in zip(*(c.tolist() for c in columns), strict=True)
         ]
+        return picks, batch.context_tokens[batch.out_members].tolist()
 
     def _flat(self, batch: HostBatch) -> Any:
-        from tileq_engine.decoder import FlatBatch
-
-        wide = self._tensors(batch.token_ids, batch.positions, batch.slots, batch.last_rows.astype(np.int64))
-        narrow = self._tensors(batch.query_start, batch.context_tokens, np.ascontiguousarray(batch.block_table))
-        return FlatBatch(*wide[:3], *narrow, wide[3], batch.query_start, batch.context_tokens)
+        wide = self._tensors(batch.token_ids, batch.positions, batch.slots, batch.last_rows)
+        narrow = self._tensors(batch.query_start, batch.context_tokens, batch.block_table)
+        return self._flat_batch(*wide[:3], *narrow, wide[3], batch.query_start, batch.context_tokens)
 
     def _tensors(self, *arrays: np.ndarray) -> list[Any]:
         """Return arrays of one type as tensors on the device, by one copy that nobody waits for."""
-        import torch
-
+        torch = self._torch
         if not self.cuda:
             return [torch.from_numpy(a) for a in arrays]
         whole = torch.from_numpy(np.concatenate([a.ravel() for a in arrays])).pin_memory()

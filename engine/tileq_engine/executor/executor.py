@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Int
 
-from tileq_engine.executor.backend import Backend, HostBatch
+from tileq_engine.executor.backend import Backend
+from tileq_engine.executor.batch_building import BatchBuilder
 from tileq_engine.executor.histories import Histories
 from tileq_engine.executor.memory import PagedMemory
 from tileq_engine.executor.sampling import SamplingTable
@@ -44,11 +45,11 @@ class IterationRecord:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Who got which token, who ends with it before its limit, and the seconds."""
+    """Who got which token, which of them end with it before their limit, and the seconds."""
 
     requests: Int[np.ndarray, "out"]
     tokens: Int[np.ndarray, "out"]
-    stopped: Bool[np.ndarray, "out"]
+    stopped: Int[np.ndarray, "ended"]
     record: IterationRecord
 
 
@@ -70,18 +71,19 @@ class Executor:
         self.memory = PagedMemory(backend, residents, blocks)
         self.histories = Histories()
         self.sampling = SamplingTable()
+        self._builder = BatchBuilder(self.memory, self.histories)
 
     def run(self, batch: Batch, decide_s: float = 0.0) -> Outcome:
         """Run one batch: victims leave the device, members get blocks, the model its tokens."""
         begun = time.perf_counter()
         self.preempt(batch.preempted, batch.swapped)
-        flat = self.flatten(batch)
-        who = batch.ids[flat.out_members]
-        rows = self.sampling.rows(who, self.histories.length[who] - self.histories.prompt[who])
+        flat, given = self._builder.build(batch)
+        who = flat.out_requests
+        rows = self.sampling.rows(who, given)
         built = time.perf_counter()
         step = self.backend.step(flat, rows)
         stepped = time.perf_counter()
-        self.histories.append(who, step.tokens)
+        self._builder.deliver(who, step.tokens)
         stopped = self.sampling.stopped(who, step.tokens, self.histories)
         done = time.perf_counter()
         record = IterationRecord(
@@ -95,6 +97,8 @@ class Executor:
 
     def preempt(self, victims: Int[np.ndarray, "victim"], swapped: Bool[np.ndarray, "victim"]) -> None:
         """Take the victims' KV off the device: to the host, or away."""
+        if victims.size == 0:
+            return
         for request, to_host in zip(victims.tolist(), swapped.tolist(), strict=True):
             if to_host:
                 self.memory.swap_out(request)
@@ -106,32 +110,6 @@ class Executor:
         for request in requests.tolist():
             self.memory.drop(request)
 
-    def flatten(self, batch: Batch) -> HostBatch:
-        """Give the members their blocks and return the flat batch."""
-        ids = batch.ids
-        fresh = batch.prefill_tokens + batch.decode
-        after = batch.context_tokens + fresh
-        rows = self.memory.secure(ids, after)
-        ends = np.cumsum(fresh)
-        total = int(ends[-1])
-        starts = ends - fresh
-        within = np.arange(total) + np.repeat(batch.context_tokens - starts, fresh)
-        block = self.memory.block_tokens
-        of_token = np.repeat(rows, fresh)
-        width = -(-int(after.max()) // block)
-        last = np.flatnonzero(after == self.histories.length[ids])
-        return HostBatch(
-            requests=ids,
-            token_ids=self.histories.flat[np.repeat(self.histories.offset[ids], fresh) + within].astype(np.int64),
-            positions=within,
-            slots=self.memory.table[of_token, within // block].astype(np.int64) * block + within % block,
-            query_start=np.concatenate([[0], ends]).astype(np.int32),
-            context_tokens=after.astype(np.int32),
-            block_table=self.memory.table[rows, :width],
-            last_rows=ends[last] - 1,
-            out_members=last,
-        )
-
     def rebuild(self, requests: Int[np.ndarray, "resident"], cached: Int[np.ndarray, "resident"]) -> None:
         """Compute the KV of residents again (after a restart): nothing is sampled."""
         for request, tokens in zip(requests.tolist(), cached.tolist(), strict=True):
@@ -140,7 +118,6 @@ class Executor:
             nothing = np.zeros(0, dtype=np.int64)
             one = np.array([request], dtype=np.int64)
             alone = Batch(one, np.array([tokens]), np.array([0]), np.array([0]), nothing, nothing.astype(bool))
-            flat = self.flatten(alone)
-            none = np.zeros(0, dtype=np.int64)
-            quiet = replace(flat, last_rows=none, out_members=none)
-            self.backend.step(quiet, self.sampling.rows(none, none))
+            flat, _ = self._builder.build(alone)
+            quiet = replace(flat, last_rows=nothing, out_members=nothing, out_requests=nothing)
+            self.backend.step(quiet, self.sampling.rows(nothing, nothing))

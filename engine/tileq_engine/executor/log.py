@@ -38,7 +38,10 @@ def decision_of(
     ids: Int[np.ndarray, "member"], prefill: Int[np.ndarray, "member"], decode: Int[np.ndarray, "member"]
 ) -> int:
     """Return a checksum of a batch: its members in order, each with its chunk or its decode."""
-    return zlib.crc32(np.concatenate([ids, prefill, decode]).astype(np.int64).tobytes())
+    found = 0
+    for column in (ids, prefill, decode):
+        found = zlib.crc32(column.astype(np.int64, copy=False).tobytes(), found)
+    return found
 
 
 class LogWriter:
@@ -108,6 +111,7 @@ class IterationLog:
 
     def samples(self) -> IterationSamples:
         """Return the rows as the samples of a run: every iteration is one."""
+        nothing = np.zeros(len(self), dtype=np.int64)  # an executor's log does not have them
         return IterationSamples(
             stride=1,
             iteration=np.arange(len(self)),
@@ -122,6 +126,9 @@ class IterationLog:
             work_tokens=self["work"],
             served_prefill_tokens=self["prefill_tokens"],
             served_decode_tokens=self["decode_tokens"],
+            prefix_lookup_tokens=nothing,
+            prefix_hit_tokens=nothing,
+            prefix_idle_blocks=nothing,
         )
 
     def shares(self) -> dict[str, Any]:

@@ -7,7 +7,6 @@ __all__ = ["PagedMemory"]
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 
 from tileq_engine.executor.backend import Backend
 from tileq_engine.kv import KvCache
@@ -19,7 +18,8 @@ class PagedMemory:
     """Block tables of the residents on top of `KvCache`, kept as one array so that a batch is built by indexing.
 
     Blocks are taken when a request's tokens need them, never ahead: the scheduler, which counts what it has promised,
-    has then always counted at least as many. A resident has a row of `table` from its first batch until it leaves.
+    has then always counted at least as many. A resident has a row of `table` from its first batch until it
+    leaves: `row_of` it (-1: none yet), with blocks for `room` tokens.
     """
 
     def __init__(self, backend: Backend, rows: int, blocks: int | None = None) -> None:
@@ -31,41 +31,30 @@ class PagedMemory:
             host_blocks=_HOST_BLOCKS,
         )
         self.table = np.zeros((rows, 8), dtype=np.int32)
-        self._room = np.zeros(rows, dtype=np.int64)  # tokens that the blocks of a row hold
+        self.room = np.zeros(rows, dtype=np.int64)
         self._free_rows = list(range(rows - 1, -1, -1))
-        self._row_of = np.full(16, -1, dtype=np.int64)
+        self.row_of = np.full(16, -1, dtype=np.int64)
         self._host: dict[int, Any] = {}
 
-    def rows(self, requests: Int[np.ndarray, "member"]) -> Int[np.ndarray, "member"]:
-        """Return the rows of these requests; -1 for one that has none."""
-        most = int(requests.max(initial=0))
-        if most >= self._row_of.size:
-            self._row_of = np.concatenate([self._row_of, np.full(most + 1, -1, dtype=np.int64)])
-        rows: np.ndarray = self._row_of[requests]
-        return rows
+    def _row(self, request: int) -> int:
+        """Return the row of `request`, -1 when it has none."""
+        if request >= self.row_of.size:
+            self.row_of = np.concatenate([self.row_of, np.full(request + 1, -1, dtype=np.int64)])
+        return int(self.row_of[request])
 
-    def secure(
-        self, requests: Int[np.ndarray, "member"], tokens: Int[np.ndarray, "member"]
-    ) -> Int[np.ndarray, "member"]:
-        """Give each request blocks for `tokens` tokens in all; return their rows."""
-        rows = self.rows(requests)
-        short = (rows < 0) | (tokens > self._room[rows])
-        for at in np.flatnonzero(short).tolist():
-            self._grow(int(requests[at]), int(tokens[at]))
-        return self._row_of[requests] if bool(short.any()) else rows
-
-    def _grow(self, request: int, tokens: int) -> None:
-        row = int(self._row_of[request])
+    def grow(self, request: int, tokens: int) -> None:
+        """Give `request` blocks for `tokens` tokens in all, and a row of the table if it has none."""
+        row = self._row(request)
         if row < 0:
             row = self._free_rows.pop()
-            self._row_of[request] = row
-            self._room[row] = 0
+            self.row_of[request] = row
+            self.room[row] = 0
         if request in self._host:
             self._bring_back(request, row)
-        if tokens <= self._room[row]:
+        if tokens <= self.room[row]:
             return
         need = self.cache.blocks_for(tokens)
-        held = int(self._room[row]) // self.block_tokens
+        held = int(self.room[row]) // self.block_tokens
         self._write(row, held, self.cache.grow(request, need * self.block_tokens))
 
     def _write(self, row: int, held: int, blocks: list[int]) -> None:
@@ -75,7 +64,7 @@ class PagedMemory:
             wider[:, : self.table.shape[1]] = self.table
             self.table = wider
         self.table[row, held:need] = blocks
-        self._room[row] = need * self.block_tokens
+        self.room[row] = need * self.block_tokens
 
     def _bring_back(self, request: int, row: int) -> None:
         blocks = self.cache.swap_in(request)
@@ -97,11 +86,11 @@ class PagedMemory:
         self._leave_row(request)
 
     def _leave_row(self, request: int) -> None:
-        row = int(self.rows(np.array([request]))[0])
+        row = self._row(request)
         if row >= 0:
             self._free_rows.append(row)
-            self._row_of[request] = -1
-            self._room[row] = 0
+            self.row_of[request] = -1
+            self.room[row] = 0
 
     @property
     def held(self) -> int:
@@ -113,8 +102,8 @@ class PagedMemory:
         from tileq_engine.kv import KvError
 
         self.cache.check()
-        for request in np.flatnonzero(self._row_of >= 0).tolist():
-            row = int(self._row_of[request])
+        for request in np.flatnonzero(self.row_of >= 0).tolist():
+            row = int(self.row_of[request])
             blocks = self.cache.table(request)
-            if self.table[row, : len(blocks)].tolist() != blocks or self._room[row] != len(blocks) * self.block_tokens:
+            if self.table[row, : len(blocks)].tolist() != blocks or self.room[row] != len(blocks) * self.block_tokens:
                 raise KvError(f"row {row} does not show the blocks of request {request}")

@@ -7,7 +7,7 @@ __all__ = ["Sampling", "SamplingTable"]
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 
 from tileq_engine.executor.backend import SampleRows
 from tileq_engine.executor.histories import Histories
@@ -53,6 +53,7 @@ class Sampling:
 
 
 FIXED_LENGTH = Sampling(ignore_eos=True)
+_NOBODY = np.zeros(0, dtype=np.int64)
 
 
 class SamplingTable:
@@ -62,6 +63,8 @@ class SamplingTable:
         self._rules: list[Sampling] = []
         self._eos: tuple[int, ...] = ()
         self._plain = True  # nobody samples, nobody stops early: nothing to look up
+        self._zeros = self._ones = np.zeros(0)
+        self._nothing = np.zeros(0, dtype=np.int64)
 
     def add(self, rule: Sampling, eos_token_ids: tuple[int, ...]) -> None:
         """Add the rule of the next request."""
@@ -73,29 +76,36 @@ class SamplingTable:
     def rows(self, requests: Int[np.ndarray, "out"], steps: Int[np.ndarray, "out"]) -> SampleRows:
         """Return how the next token of each of these requests is drawn."""
         if self._plain:
-            zeros = np.zeros(requests.size)
-            whole = np.zeros(requests.size, dtype=np.int64)
-            return SampleRows(zeros, zeros + 1.0, whole, whole, steps)
+            count = requests.size
+            if count > self._zeros.size:  # made once: every iteration asks for them
+                self._zeros, self._ones = np.zeros(2 * count), np.ones(2 * count)
+                self._nothing = np.zeros(2 * count, dtype=np.int64)
+            zeros, whole = self._zeros[:count], self._nothing[:count]
+            return SampleRows(zeros, self._ones[:count], whole, whole, steps, greedy=True)
         rules = [self._rules[i] for i in requests.tolist()]
+        temperature = np.array([r.temperature for r in rules], dtype=float)
         return SampleRows(
-            np.array([r.temperature for r in rules], dtype=float),
+            temperature,
             np.array([r.top_p for r in rules], dtype=float),
             np.array([r.top_k for r in rules], dtype=np.int64),
             np.array([r.seed for r in rules], dtype=np.int64),
             steps,
+            greedy=not bool(temperature.any()),
         )
 
     def stopped(
         self, requests: Int[np.ndarray, "out"], tokens: Int[np.ndarray, "out"], histories: Histories
-    ) -> Bool[np.ndarray, "out"]:
-        """Return whose token, already in its history, ends it by a stop rule."""
-        found = np.zeros(requests.size, dtype=bool)
+    ) -> Int[np.ndarray, "ended"]:
+        """Return the requests that end by a stop rule with their token, which is in their history already."""
         if self._plain:
-            return found
-        for at, (request, token) in enumerate(zip(requests.tolist(), tokens.tolist(), strict=True)):
+            return _NOBODY
+        ended = []
+        for request, token in zip(requests.tolist(), tokens.tolist(), strict=True):
             rule = self._rules[request]
-            found[at] = token in rule.stop_token_ids or (not rule.ignore_eos and token in self._eos)
-            if rule.stop_sequences and not found[at]:
+            over = token in rule.stop_token_ids or (not rule.ignore_eos and token in self._eos)
+            if rule.stop_sequences and not over:
                 told = histories.generated(request)
-                found[at] = any(told[-len(s) :].tolist() == list(s) for s in rule.stop_sequences)
-        return found
+                over = any(told[-len(s) :].tolist() == list(s) for s in rule.stop_sequences)
+            if over:
+                ended.append(request)
+        return np.array(ended, dtype=np.int64)

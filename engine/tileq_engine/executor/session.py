@@ -162,7 +162,7 @@ class Session:
         return dict(zip(_FACTS, self.scheduler.facts(*_FACTS), strict=True))
 
     def _finish(self, batch: Batch, outcome: Outcome, facts: dict[str, int]) -> None:
-        stopped = outcome.requests[outcome.stopped]
+        stopped = outcome.stopped
         if stopped.size:
             self.scheduler.end_early(stopped)
         start = self.scheduler.now_ps

@@ -9,12 +9,14 @@ __all__ = [
     "order_named",
     "predicting",
     "predictor_params",
+    "prepared_order",
     "require_budget",
     "whole_numbers",
 ]
 
 import functools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tileq_engine.config import EngineConfig
@@ -33,7 +35,15 @@ ORDERS: Mapping[str, str] = {
     "paying_spf": "order_paying_spf",
     "svf": "order_volume",
     "aging": "order_aging",
+    "longest_prefix": "order_longest_prefix",
 }
+# orders that a policy of their own prepares
+_PREPARED = {"vtc": "order_vtc", "aged": "order_aged", "deadline": "order_deadline"}
+
+
+def prepared_order(name: str) -> str:
+    """Return the order kernel called `name`, one that needs what its policy prepares."""
+    return _PREPARED[name]
 
 
 def order_named(name: str, allowed: tuple[str, ...] = tuple(ORDERS)) -> str:
@@ -109,4 +119,6 @@ def both(first: Prepare | None, second: Prepare) -> Prepare:
 def _chained(
     first: Prepare, second: Prepare, policy: Policy, requests: Requests, time: IterationTime, config: EngineConfig
 ) -> Prepared:
-    return second(policy, first(policy, requests, time, config).requests, time, config)
+    before = first(policy, requests, time, config)
+    after = second(policy, before.requests, time, config)
+    return replace(after, scalars={**before.scalars, **after.scalars})

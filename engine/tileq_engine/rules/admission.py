@@ -6,18 +6,22 @@ mixing rule. Every gate lets a request into an empty system, whatever the waterm
 
 from __future__ import annotations
 
-__all__ = ["admit_always", "admit_chunk", "admit_sequence", "admit_watermark"]
+__all__ = ["admit_always", "admit_chunk", "admit_estimate", "admit_sequence", "admit_watermark"]
 
 from typing import Any
 
-from tileq_engine.batch import admission_blocks, blocks_for
+from tileq_engine.batch import admission_need, blocks_for
+from tileq_engine.prefix_tree import find_prefix, found_tokens, spared_blocks
 from tileq_engine.records import Records
+
+_NOBODY = 0  # phase of a slot without a resident
+_CLIPPED = 4096  # tokens: an output limit is rarely used up
 
 
 def admit_watermark(R: Records, B: Records, S: Records, P: Any, i: int) -> Any:
     """Admit while the request's blocks (its prompt, or prompt and predicted output) leave the watermark free."""
     s = S[0]
-    need = admission_blocks(R, S, i)
+    need = admission_need(R, S, P, i)
     if s.nres > 0:
         need += s.watermark
     return 1 if need <= s.free else 0
@@ -28,11 +32,12 @@ def admit_chunk(R: Records, B: Records, S: Records, P: Any, i: int) -> Any:
     s = S[0]
     r = R[i]
     if r.cached > 0:
-        return 1 if admission_blocks(R, S, i) <= s.free else 0
-    tokens = r.prompt + r.gen - r.replay
-    if tokens > s.room:
-        tokens = s.room
-    return 1 if blocks_for(tokens, s.block) <= s.free else 0
+        return 1 if admission_need(R, S, P, i) <= s.free else 0
+    if s.tree > 0:
+        find_prefix(R, S, P, i)
+    found = found_tokens(S, P, i)
+    tokens = min(r.prompt + r.gen - r.replay, found + s.room)
+    return 1 if blocks_for(tokens, s.block) - spared_blocks(S, P, i) <= s.free else 0
 
 
 def admit_sequence(R: Records, B: Records, S: Records, P: Any, i: int) -> Any:
@@ -43,9 +48,32 @@ def admit_sequence(R: Records, B: Records, S: Records, P: Any, i: int) -> Any:
     s = S[0]
     r = R[i]
     tokens = r.cached + 1 if r.cached > 0 else r.prompt + r.gen - r.replay
-    return 1 if blocks_for(tokens, s.block) <= s.free else 0
+    if s.tree > 0:
+        find_prefix(R, S, P, i)
+    return 1 if blocks_for(tokens, s.block) - spared_blocks(S, P, i) <= s.free else 0
+
+
+def admit_estimate(R: Records, B: Records, S: Records, P: Any, i: int) -> Any:
+    """Admit when what the residents are still expected to write, and the request with its output, fit (SGLang).
+
+    A resident is expected to write S[0].reserve thousandths of the rest of its predicted output, at most 4096 tokens.
+    """
+    s = S[0]
+    r = R[i]
+    need = admission_need(R, S, P, i)
+    if need > s.free:
+        return 0
+    if s.nres == 0:
+        return 1
+    expected = 0
+    for slot in range(len(B)):
+        b = B[slot]
+        if b.phase != _NOBODY:
+            expected += min(max(R[b.id].predicted - b.gen, 0), _CLIPPED)
+    tokens = (expected * s.reserve) // 1000 + min(max(r.predicted - r.gen, 1), _CLIPPED)
+    return 1 if need * s.block + tokens <= s.free * s.block else 0
 
 
 def admit_always(R: Records, B: Records, S: Records, P: Any, i: int) -> Any:
     """Admit while the blocks are there at all."""
-    return 1 if admission_blocks(R, S, i) <= S[0].free else 0
+    return 1 if admission_need(R, S, P, i) <= S[0].free else 0

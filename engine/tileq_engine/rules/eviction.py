@@ -5,7 +5,16 @@
 
 from __future__ import annotations
 
-__all__ = ["evict_largest", "evict_last", "evict_lowest_priority", "evict_newest_token", "evict_none", "evict_prefill"]
+__all__ = [
+    "evict_fewest_tokens",
+    "evict_largest",
+    "evict_last",
+    "evict_last_in_order",
+    "evict_lowest_priority",
+    "evict_newest_token",
+    "evict_none",
+    "evict_prefill",
+]
 
 from typing import Any
 
@@ -61,6 +70,23 @@ def evict_largest(R: Records, B: Records, S: Records, O: Any, P: Any, slot: int)
     return worst
 
 
+def evict_fewest_tokens(R: Records, B: Records, S: Records, O: Any, P: Any, slot: int) -> Any:  # noqa: E741
+    """Take from the resident with the fewest output tokens; of equals the longest prompt, then the later (SGLang)."""
+    worst = slot
+    for k in range(S[0].nres):
+        b = B[O[k]]
+        w = B[worst]
+        if b.gen != w.gen:
+            if b.gen < w.gen:
+                worst = O[k]
+        elif R[b.id].prompt != R[w.id].prompt:
+            if R[b.id].prompt > R[w.id].prompt:
+                worst = O[k]
+        elif b.id > w.id:
+            worst = O[k]
+    return worst
+
+
 def evict_newest_token(R: Records, B: Records, S: Records, O: Any, P: Any, slot: int) -> Any:  # noqa: E741
     """Take from the resident whose last token is the newest (it can wait longest for the next); ties: admitted last."""
     best = slot
@@ -68,3 +94,14 @@ def evict_newest_token(R: Records, B: Records, S: Records, O: Any, P: Any, slot:
         if B[O[k]].last >= B[best].last:
             best = O[k]
     return best
+
+
+def evict_last_in_order(R: Records, B: Records, S: Records, O: Any, P: Any, slot: int) -> Any:  # noqa: E741
+    """Take from the resident that stood last in the waiting order: the largest (key, arrival)."""
+    worst = slot
+    for k in range(S[0].nres):
+        i = B[O[k]].id
+        j = B[worst].id
+        if R[i].key > R[j].key or (R[i].key == R[j].key and i > j):
+            worst = O[k]
+    return worst

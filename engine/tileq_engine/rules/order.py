@@ -7,19 +7,24 @@ has got so far, never its true output length.
 from __future__ import annotations
 
 __all__ = [
+    "order_aged",
     "order_aging",
+    "order_deadline",
     "order_fcfs",
+    "order_longest_prefix",
     "order_paying_spf",
     "order_priority",
     "order_sjf_output",
     "order_sjf_total",
     "order_spf",
     "order_volume",
+    "order_vtc",
 ]
 
 import math
 from typing import Any
 
+from tileq_engine.prefix_tree import matched_tokens
 from tileq_engine.records import Records
 
 
@@ -60,6 +65,13 @@ def order_volume(R: Records, S: Records, P: Any, i: int) -> Any:
     return s * o + (o * o + o) / 2.0
 
 
+def order_longest_prefix(R: Records, S: Records, P: Any, i: int) -> Any:
+    """Longest cached prefix first (SGLang); first come, first served while more than S[0].want requests wait."""
+    if S[0].nwait > S[0].want:
+        return float(i)
+    return -float(matched_tokens(R, S, P, i))
+
+
 def order_aging(R: Records, S: Records, P: Any, i: int) -> Any:
     """Highest score of the vLLM RFC's scorer first: half for the wait, half for a short predicted length.
 
@@ -74,3 +86,18 @@ def aging_score(wait_s: float, length_tokens: float) -> Any:
     waited = 1.0 / (1.0 + math.exp(-(wait_s - 5.0) / 5.0))
     short = 1.0 - 1.0 / (1.0 + math.exp(-(length_tokens - 32768.0) / 32768.0))
     return min(max(0.5 * waited + 0.5 * short, 0.0), 1.0)
+
+
+def order_aged(R: Records, S: Records, P: Any, i: int) -> Any:
+    """Earliest arrival + S[0].age * priority first: a priority step is worth so many picoseconds of waiting."""
+    return float(R[i].arrival + S[0].age * R[i].priority)
+
+
+def order_deadline(R: Records, S: Records, P: Any, i: int) -> Any:
+    """Earliest deadline first: arrival plus what its class is allowed until the first token."""
+    return float(R[i].arrival + P[S[0].due + R[i].cls])
+
+
+def order_vtc(R: Records, S: Records, P: Any, i: int) -> Any:
+    """Least virtual counter of the tenant first (Sheng et al., OSDI 2024); first come, first served within a tenant."""
+    return float(P[S[0].tenants + 12 * R[i].tenant + 2])

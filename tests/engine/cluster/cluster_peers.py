@@ -69,7 +69,7 @@ def draw_node(pick: Pick, name: str, role: Any, convention: Any, tight: bool) ->
         IterationTime(
             launch_s=pick(1, 30) * 1e-5, tile_s=pick(0, 4) * 1e-4, tile_tokens=pick(1, 16), token_s=pick(0, 3) * 1e-5,
             pair_s=pick(0, 3) * 1.7e-9, kv_token_s=pick(0, 3) * 1.3e-8, sequence_s=pick(0, 2) * 1e-6,
-        ),  # fmt: skip
+        ),
         policy(rule, **params),
         EngineConfig(
             token_budget=pick(72, 96) if rule in ("vllm_v0",) else pick(8, 48),

@@ -9,7 +9,7 @@ from tileq_engine import EngineConfig, Requests
 from tileq_engine.cluster import Cluster, Node, simulate_cluster
 from tileq_theory.iteration_time import IterationTime
 
-COUNT = 20_000
+COUNT = 4_000
 
 
 def work(router: str, nodes: int) -> tuple[float, float]:
@@ -30,7 +30,7 @@ def work(router: str, nodes: int) -> tuple[float, float]:
 
 @pytest.mark.parametrize("router", ["power_of_two", "session_affinity", "tenant", "prefix_affinity"])
 def test_work_does_not_grow_with_the_nodes(router: str) -> None:
-    touched, compared = zip(*(work(router, nodes) for nodes in (16, 128, 1024)), strict=True)
+    touched, compared = zip(*(work(router, nodes) for nodes in (16, 64, 256)), strict=True)
     assert max(touched) <= 4.0
     assert max(touched) <= min(touched) + 0.1
     assert max(compared) <= 3.1
@@ -39,7 +39,7 @@ def test_work_does_not_grow_with_the_nodes(router: str) -> None:
 @pytest.mark.parametrize("router", ["random", "round_robin", "jsq", "least_work"])
 def test_work_grows_with_the_logarithm_at_most(router: str) -> None:
     """A request is an arrival and an end: two changes of two trees, log2(nodes) comparisons each."""
-    for nodes in (16, 128, 1024):
+    for nodes in (16, 64, 256):
         touched, compared = work(router, nodes)
         assert touched <= 3.1
         assert compared <= 6.5 * np.log2(nodes) + 8

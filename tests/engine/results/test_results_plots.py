@@ -109,7 +109,17 @@ def test_a_trace_cuts_the_bars_into_iterations(run: Run) -> None:
         prefill_tokens=np.array([5, 0, 5]),
     )
     plain, cut = plot_gantt(run, count=2), plot_gantt(run, count=2, trace=trace)
-    assert len(cut.axes[0].patches) == len(plain.axes[0].patches) + 3 + 1  # three bars, one legend entry
+    assert len(cut.axes[0].patches) == len(plain.axes[0].patches) + 1  # the legend's entry
+    assert sum(len(bars.get_paths()) for bars in cut.axes[0].collections) == 3  # and three bars
+
+
+def test_a_chart_can_be_drawn_beside_others(run: Run) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2)
+    assert plot_gantt(run, count=2, axes=axes[1]) is figure
+    assert axes[1].patches and not axes[0].patches and not figure.legends
+    plt.close(figure)
 
 
 def test_what_cannot_be_drawn_is_said(run: Run, grid: Sweep, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tileq_engine.batch import (
     take_chunk,
     take_decode,
 )
+from tileq_engine.prefix_tree import find_prefix, found_tokens, lend_out
 from tileq_engine.records import Records
 from tileq_engine.rules.eviction import evict_lowest_priority
 
@@ -36,6 +37,9 @@ def fill_ongoing(B: Records, S: Records, O: Any, room: int) -> Any:  # noqa: E74
                 chunk = room
             if take_chunk(b, s, chunk):
                 room -= chunk
+            elif s.stuck < 0:
+                s.stuck = O[k]
+                s.stuck_tokens = chunk
     return room
 
 
@@ -63,9 +67,13 @@ def make_way(
     residents = s.nres
     for k in range(residents):
         if R[B[O[k]].id].priority > R[i].priority:
-            s.free += B[O[k]].blocks
+            s.free += lend_out(S, P, B[O[k]], -1) if s.tree > 0 else B[O[k]].blocks
             s.nres -= 1
     enough = s.nres < s.max_seqs and admit(R, B, S, P, i) == 1
+    if s.tree > 0:
+        for k in range(residents):
+            if R[B[O[k]].id].priority > R[i].priority:
+                lend_out(S, P, B[O[k]], 1)
     s.free = free
     s.nres = residents
     if not enough:
@@ -112,16 +120,19 @@ def fill_waiting(
         i = H[place]
         r = R[i]
         chunk = r.prompt + r.gen - r.replay
+        if s.tree > 0:
+            chunk -= find_prefix(R, S, P, i) * s.node_tokens
         long = s.whole == 1 and r.cached == 0 and chunk > room
         if long and (r.prompt > s.budget or chunk <= s.budget or s.npre > 0):
             break  # only what a recompute has made longer than the budget may run alone
-        s.room = room
+        s.room = chunk if s.whole == 1 and chunk > room else room
         before = s.ndec + s.npre
         if not make_way(R, B, S, H, O, P, i, order, admit):
             break
         room += before - s.ndec - s.npre
         if s.npreempt > 0:
             place = place_of(S, H, i)  # the preempted have joined the queue
+            chunk = r.prompt + r.gen - r.replay - found_tokens(S, P, i)  # and their blocks may have joined the tree
         b = B[admit_request(R, B, S, O, P, remove_waiting(R, S, H, place))]
         if b.phase == _DECODE:
             if take_decode(b, s):
@@ -182,5 +193,5 @@ def mix_chunked(
         looked = s.nwait == 0 or first_room > 0
         s.repeat = 1 if everyone and looked and s.npre == 0 and n <= s.budget and n <= s.decode_cap else 0
         s.deaf = closed(S, 1)
-    if s.dynamic == 1 and s.nwait > 0 and s.deaf == 0:
-        s.repeat = 0
+    if (s.dynamic == 1 or s.reserve > 0) and s.nwait > 0 and s.deaf == 0:
+        s.repeat = 0  # the order, or what the residents are expected to write, changes with time

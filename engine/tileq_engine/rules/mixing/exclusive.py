@@ -44,7 +44,8 @@ def mix_exclusive(
             break
         take_decode(B[admit_request(R, B, S, O, P, remove_waiting(R, S, H, place))], s)
     s.deaf = closed(S, 1)
-    s.repeat = 1 if s.ndec == s.nres and (s.dynamic == 0 or s.nwait == 0 or s.deaf == 1) else 0
+    lasting = s.dynamic == 0 and s.reserve == 0  # who is next, and whether there is room for him
+    s.repeat = 1 if s.ndec == s.nres and (lasting or s.nwait == 0 or s.deaf == 1) else 0
 
 
 def fill_prompts(

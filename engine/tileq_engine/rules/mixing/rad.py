@@ -31,6 +31,7 @@ def mix_rad(
     a tile is padded: the tile is computed, the tokens, KV and backlog counted are the real ones.
     """
     s = S[0]
+    s.room = s.tile_p
     if s.nres == 0:
         s.intake = 0
     decoding = 0
@@ -56,11 +57,11 @@ def mix_rad(
         chunk = b.target - b.cached
         if chunk > s.tile_p:
             chunk = s.tile_p
-        take_chunk(b, s, chunk)
-        s.pad = s.tile_p - chunk if s.pad_on == 1 else 0
-        s.deaf = 1
-        s.repeat = 1
-        return
+        if take_chunk(b, s, chunk):
+            s.pad = s.tile_p - chunk if s.pad_on == 1 else 0
+            s.deaf = 1
+            s.repeat = 1
+            return
     n = decodes(R, B, S, O, W, P)
     secure_decodes(R, B, S, H, O, W, P, n, order, victim)
     s.repeat = 1 if s.ndec == n else 0

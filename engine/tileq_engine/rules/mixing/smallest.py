@@ -31,6 +31,7 @@ def mix_smallest(
     chunk of the budget, or a decode once its prompt is done. Ties: the earlier request.
     """
     s = S[0]
+    s.room = s.budget
     while s.nres < s.max_seqs:
         place = head(R, S, H, P, order)
         if place < 0 or admit(R, B, S, P, H[place]) == 0:
@@ -55,7 +56,10 @@ def mix_smallest(
     if b.phase == _DECODE:
         secure_decode(R, B, S, H, O, P, best, order, victim)
     else:
-        take_chunk(b, s, min(b.target - b.cached, s.budget))
+        chunk = min(b.target - b.cached, s.budget)
+        if not take_chunk(b, s, chunk):
+            s.stuck = best
+            s.stuck_tokens = chunk
     s.deaf = closed_queue(S)
     s.repeat = 1
 

@@ -10,6 +10,7 @@ from tileq_engine.batch import admit_request, remove_waiting, secure_decode, tak
 from tileq_engine.records import Records
 
 _PREFILL, _DECODE = 1, 2
+_ANY_PROMPT = 1 << 31
 
 
 def first_waiting(R: Records, S: Records, H: Any, kind: int) -> Any:
@@ -44,13 +45,14 @@ def take_prompts(
 ) -> None:
     """Admit up to `most` of the earliest waiting requests of class `kind`, whole prompts."""
     s = S[0]
+    s.room = _ANY_PROMPT
     while most > 0 and s.nres < s.max_seqs and s.npreempt == 0:
         place = first_waiting(R, S, H, kind)
         if place < 0 or admit(R, B, S, P, H[place]) == 0:
             return
         b = B[admit_request(R, B, S, O, P, remove_waiting(R, S, H, place))]
         if b.phase == _PREFILL:
-            take_chunk(b, s, b.target)
+            take_chunk(b, s, b.target - b.cached)
         most -= 1
 
 

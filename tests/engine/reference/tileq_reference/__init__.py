@@ -9,6 +9,7 @@ from tileq_reference.core import BLOCK, UNLIMITED, Batch, Config, Cost, Request,
 from tileq_reference.gathering import nested_wait, wait
 from tileq_reference.one_by_one import psjf, rad_general, srpt
 from tileq_reference.rules import aging_score
+from tileq_reference.sglang import sglang
 from tileq_reference.theory import eb_plus, rad, slai, theta
 
 __all__ = [
@@ -39,6 +40,7 @@ POLICIES: dict[str, Callable[[Simulator], None]] = {
     "nested_wait": nested_wait,
     "psjf": psjf,
     "srpt": srpt,
+    "sglang": sglang,
 }
 
 

@@ -8,11 +8,12 @@ from tileq_reference.rules import (
     admit_chunks,
     admit_whole,
     decode_if_room,
-    lowest_priority,
+    heads,
     make_room,
+    ongoing,
     return_swapped,
     tail,
-    waiting_order,
+    victim_of,
 )
 
 
@@ -21,7 +22,7 @@ def static(s: Simulator) -> None:
     left = s.c.budget
     if not s.running:
         left = return_swapped(s, left, conservative=True)
-        admit_whole(s, list(s.waiting), left, conservative=True)
+        admit_whole(s, heads(s, "fcfs"), left, conservative=True)
         return
     for r in list(s.running):
         if left < 1:
@@ -34,17 +35,11 @@ def static(s: Simulator) -> None:
 def orca(s: Simulator) -> None:
     """Ongoing prefills, then new ones, then decodes in order of admission, in one batch; FCFS."""
     whole = s.c.get("whole", True)
-    left = s.c.budget
-    for r in s.prefilling():
-        chunk = min(r.target - r.kv, left)
-        if chunk < 1:
-            break
-        s.prefill(r, chunk)
-        left -= chunk
+    left = ongoing(s, s.c.budget)
     old = s.decoding()
     left = return_swapped(s, left)
     admission = admit_whole if whole else admit_chunks
-    left = admission(s, list(s.waiting), left)
+    left = admission(s, heads(s, "fcfs"), left)
     for r in old:
         if left < 1:
             break
@@ -57,7 +52,7 @@ def orca(s: Simulator) -> None:
 def vllm_v0(s: Simulator) -> None:
     """If a waiting prompt fits, a prefill-only batch of whole prompts; else decode-only."""
     left = s.c.budget
-    admit_whole(s, list(s.waiting), left)
+    admit_whole(s, heads(s, "fcfs"), left)
     if s.batch.items:
         return
     for r in list(s.running):
@@ -72,7 +67,7 @@ def vllm_v0(s: Simulator) -> None:
 def vllm_v1(s: Simulator) -> None:
     """Running requests first, in order, then waiting ones, up to the token budget; preempts only for a block."""
     order = s.c.get("order", "fcfs")
-    victim = lowest_priority if order == "priority" else tail
+    victim = victim_of(order)
     left = s.c.budget
     for r in list(s.running):
         if left < 1:
@@ -91,7 +86,7 @@ def vllm_v1(s: Simulator) -> None:
         admit_by_priority(s, left, by_chunk=True)
     else:
         sequence = s.c.get("admission", "chunk") == "sequence"
-        admit_chunks(s, waiting_order(s, order), left, by_chunk=True, sequence=sequence)
+        admit_chunks(s, heads(s, order), left, by_chunk=True, sequence=sequence)
 
 
 def _schedule(s: Simulator, r: Request, tokens: int) -> None:
@@ -103,17 +98,12 @@ def _schedule(s: Simulator, r: Request, tokens: int) -> None:
 
 def sarathi(s: Simulator) -> None:
     """All resident decodes, not capped by the chunk; then ongoing prefills in order; then waiting ones."""
+    order = s.c.get("order", "fcfs")
     for r in s.decoding():
-        decode_if_room(s, r, lowest_priority if s.c.get("order") == "priority" else tail)
-    left = s.c.budget - s.batch.tokens
-    for r in s.prefilling():
-        chunk = min(r.target - r.kv, left)
-        if chunk < 1:
-            break
-        s.prefill(r, chunk)
-        left -= chunk
-    order = s.c.get("order", "fcfs")  # smallest volume first (svf) sets the predicted end aside
+        decode_if_room(s, r, victim_of(order))
+    left = ongoing(s, s.c.budget - s.batch.tokens, victim_of(order))
+    # smallest volume first (svf) sets the predicted end aside
     if s.c.get("preemptive", False):
         admit_by_priority(s, left)
         return
-    admit_chunks(s, waiting_order(s, order), left, conservative=order == "svf")
+    admit_chunks(s, heads(s, order), left, conservative=order == "svf")

@@ -56,9 +56,9 @@ class Node(Simulator):
 
     @property
     def work(self) -> int:
-        return sum(self.todo(r) for r in [*self.entered, *self.waiting, *self.running])
+        return sum(self.work_of(r) for r in [*self.entered, *self.waiting, *self.running])
 
-    def todo(self, r: Request) -> int:
+    def work_of(self, r: Request) -> int:
         emit = 1 if self.c.engine_convention else 0
         fresh = r.status != "running" and r.kv == 0
         prefill = r.prompt + r.generated if fresh else max(r.target - r.kv, 0)
@@ -99,18 +99,19 @@ class Node(Simulator):
         self.due = False
         for r in self.entered:
             self.free += self.promised.pop(r.id, 0)
-            if r.kv > 0 and len(self.running) < self.c.max_seqs and self.take(r, r.kv + 1):
+            if r.kv > 0:
                 r.status, r.touched = "running", self.now
+                room = len(self.running) < self.c.max_seqs and self.take(r, r.kv + 1)
+                assert room, "a seat that was promised is taken: not in the referee"
                 self.running.append(r)
             else:
-                assert r.kv == 0, "a seat that was promised is taken: not in the referee"
                 place = sum(x.returning or x.id < r.id for x in self.waiting)
                 self.waiting.insert(place, r)
         self.entered = []
         while True:
             self.batch = Batch(start=self.now)
             if self.in_system:
-                self.policy(self)
+                super().decide()
             if self.batch.items or not self.batch.preempted or self.empties > self.in_system:
                 break
             self.empties += 1

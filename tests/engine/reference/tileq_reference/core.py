@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from tileq_reference.prefix import Tree
 
 BLOCK = 16
 UNLIMITED = 1 << 40
@@ -29,6 +31,7 @@ class Request:
     predicted: int | None = None  # predicted output; None: the true one
     kind: int = 0  # class: the type of WAIT
     prefilled: bool = False  # arrives with its prompt in the cache
+    path: tuple[int, ...] = ()  # its full blocks, for a prefix cache
     # progress
     kv: int = 0  # tokens in the cache
     target: int = 0  # tokens to prefill in this incarnation: prompt, plus generated ones after a recompute
@@ -47,6 +50,11 @@ class Request:
     reason: int = 0  # why it was turned away: 1 model's length, 2 cache, 3 budget, 4 system full
     recomputed: int = 0  # cached tokens thrown away
     swapped_tokens: int = 0  # out and back, each way counted
+    tenant: int = 0
+    admitted: bool = False  # ever
+    seen: int = 0  # most tokens cached in an earlier life
+    hit_tokens: int = 0  # found in the prefix cache, over all lives
+    held: int = 0  # blocks of its path that it refers to in the prefix cache
 
     @property
     def prefilling(self) -> bool:
@@ -95,7 +103,13 @@ class Config:
     preempt: bool = True  # False: nobody is ever preempted, a decode without a block waits
     swap_ps_per_token: int = 0
     queue_limit: int | None = None  # requests in system beyond which an arrival is turned away
+    prefix_tokens: int = 0  # tokens of a block of the prefix cache; 0: there is none
     longest: int | None = None  # prompt + output beyond which an arrival is turned away
+    reservation: str = "policy"  # or optimistic, prompt, conservative: blocks taken at admission
+    tenants: tuple[tuple[int, int, int, int], ...] = ()  # charge of a prompt token, of an output token, quota, start
+    pressure: tuple[str, int, int, int] | None = None  # action, waiting, blocks used from which on, shrunk budget
+    control: tuple[int, int, int] | None = None  # limit in ps, least and most tokens
+    watch: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -113,6 +127,7 @@ class Batch:
     end: int = 0
     preempted: list[int] = field(default_factory=list)
     blocks_held: int = 0  # while it ran
+    stuck: tuple[Request, int, Callable[..., Request]] | None = None  # a prefill without a block for its next chunk
 
     @property
     def tokens(self) -> int:
@@ -145,13 +160,19 @@ class Simulator:
         self.requests = list(self.future)
         self.waiting: list[Request] = []
         self.running: list[Request] = []  # in order of admission
-        self.free = config.kv_blocks
+        self.free = config.kv_blocks  # idle blocks of the prefix cache included
+        self.tree = Tree(config.prefix_tokens, config.prefix_tokens // BLOCK)
         self.now = 0
         self.batch = Batch()
         self.batches: list[Batch] = []
         self.busy = 0
         self.empties = 0  # batches in a row that were empty because somebody was preempted
         self.memo: dict[str, Any] = {}  # what a policy remembers between iterations
+        self.fresh: list[Request] = []  # announced, not yet brought to the policy
+        self.accounts = [Account(*row) for row in config.tenants]
+        self.last_tenant: int | None = None
+        self.fit = Fit(*config.control, config.budget) if config.control else None
+        self.causes: list[list[int]] = []
         self.observe: Callable[[Simulator], None] | None = None
 
     # ---------------------------------------------------------------- loop
@@ -162,23 +183,37 @@ class Simulator:
             self.ingest(self.now)
             self.batch = Batch(start=self.now)
             if self.in_system:  # nobody to decide about otherwise
-                self.policy(self)
+                self.decide()
             if self.batch.items:
                 self.empties = 0
                 self.execute()
             elif self.batch.preempted and self.empties <= self.in_system:
                 self.empties += 1  # what it gave back may let somebody run at once
             elif self.future:
+                note(self, self.now, max(self.now, self.future[0].arrival), 0)
                 self.now = max(self.now, self.future[0].arrival)
             else:
                 break
         return self
+
+    def decide(self) -> None:
+        """Bring newcomers to the policy, set the budget, form the batch; a batch that is stuck evicts."""
+        for r in self.fresh:
+            welcome(self, r)
+        self.fresh.clear()
+        self.c = replace(self.c, budget=budget_now(self))
+        self.policy(self)
+        if self.batch.stuck and not self.batch.items:
+            r, chunk, victim = self.batch.stuck
+            if make_room(self, r, chunk, victim):
+                self.prefill(r, chunk)
 
     def ingest(self, upto: int) -> None:
         while self.future and self.future[0].arrival <= upto:
             r = self.future.pop(0)
             r.target = r.prompt
             r.reason = self.turned_away(r)
+            self.fresh += [] if r.reason else [r]
             if r.reason:
                 r.status = "rejected"
             elif r.prefilled:
@@ -202,7 +237,9 @@ class Simulator:
         whole = self.c.get("whole_budget")  # budget of a policy that never splits a prompt
         if whole and r.prompt > whole:
             return 3
-        return 4 if self.c.queue_limit is not None and self.in_system >= self.c.queue_limit else 0
+        if self.c.queue_limit is not None and self.in_system >= self.c.queue_limit:
+            return 4
+        return {"reject": 6, "reroute": 7}.get(self.c.pressure[0], 0) if self.c.pressure and pressed(self) else 0
 
     def execute(self) -> None:
         b = self.batch
@@ -210,11 +247,17 @@ class Simulator:
         pairs2 = sum(t * (2 * r.kv + t + 1) for r, t, decode in b.items if not decode)
         kv = sum(r.kv + t for r, t, decode in b.items if decode or self.cost.kv_counts_prefill)
         took = self.cost(n, pairs2, kv, len(b.items)) + self.c.swap_ps_per_token * b.swapped_tokens
+        note(self, self.now, self.now + took, 1, took)
         self.now += took
         self.busy += took
+        if self.fit:
+            self.fit.steer(b.tokens, b.decodes, self.c.budget, took)
         b.end, b.blocks_held = self.now, self.c.kv_blocks - self.free
         self.ingest(self.now - 1)  # who came during the iteration meets those who leave at its end
-        for r, tokens, decode in b.items:
+        if self.accounts:
+            credit(self, b)
+        place = {id(r): k for k, r in enumerate(self.running)}
+        for r, tokens, decode in sorted(b.items, key=lambda item: place[id(item[0])]):  # in order of admission
             self.record(r, tokens, decode)
         self.batches.append(b)
         if self.observe:
@@ -222,6 +265,8 @@ class Simulator:
 
     def record(self, r: Request, tokens: int, decode: bool) -> None:
         r.kv += tokens
+        if not decode:
+            self.free += self.tree.keep(r)
         if not r.prefilling:
             r.touched = self.now
         if decode or (not r.prefilling and self.c.engine_convention):
@@ -237,8 +282,12 @@ class Simulator:
 
     def leave(self, r: Request) -> None:
         r.status, r.done_at = "done", self.now
+        self.free += self.tree.keep(r)
         self.running.remove(r)
         self.release(r)
+        if self.accounts:
+            self.accounts[r.tenant].present -= 1
+            self.accounts[r.tenant].residents -= 1
 
     # ---------------------------------------------------------------- memory
 
@@ -250,25 +299,41 @@ class Simulator:
         return -(-self.peak_tokens(r) // BLOCK)
 
     def missing(self, r: Request, kv: int) -> int:
-        """Blocks `r` still needs to hold `kv` tokens."""
-        return max(0, -(-kv // BLOCK) - r.blocks)
+        """Blocks `r` still needs to hold `kv` tokens; those of its cached prefix that others hold cost nothing."""
+        return max(0, -(-kv // BLOCK) - r.blocks - self.spared(r))
+
+    def spared(self, r: Request) -> int:
+        return 0 if r.status == "running" else self.tree.shared(self.tree.found(r))
+
+    def had(self, r: Request) -> int:
+        """Tokens of a waiting request that are cached."""
+        return len(self.tree.found(r)) * self.tree.tokens
+
+    def todo(self, r: Request) -> int:
+        """Tokens that a waiting request has to prefill."""
+        return r.target - self.had(r)
 
     def take(self, r: Request, kv: int) -> bool:
         """Give `r` the blocks for `kv` tokens if they are free."""
         need = self.missing(r, kv)
         if need > self.free:
             return False
+        r.blocks += need + self.spared(r)
+        if r.status == "waiting":
+            self.tree.claim(r)
         self.free -= need
-        r.blocks += need
+        self.tree.evict(self.free)
         return True
 
     def release(self, r: Request) -> None:
-        self.free += r.blocks
+        self.free += r.blocks - r.held * self.tree.blocks + self.tree.leave(r)
         r.blocks = r.reserved = 0
 
     def check(self) -> None:
         """Blocks used + free = total; every request holds exactly what its tokens need or more; counts make sense."""
-        held = sum(r.blocks for r in self.requests)
+        held = sum(r.blocks - r.held * self.tree.blocks for r in self.requests)
+        held += self.tree.shared(list(self.tree.refs))
+        self.tree.check(self.running, self.free)
         assert held + self.free == self.c.kv_blocks and self.free >= 0
         for r in self.requests:
             assert r.blocks * BLOCK >= r.kv or r.status in ("swapped", "done")
@@ -288,12 +353,20 @@ class Simulator:
         self.waiting.remove(r)
         r.status, r.returning, r.touched = "running", False, self.now
         self.running.append(r)
+        if self.accounts:
+            seat(self, r)
+        r.admitted = True
 
     def preempt(self, r: Request) -> None:
         """Take `r` off the running list: its blocks go back; recompute restarts it, swap keeps its tokens elsewhere."""
         restart = self.c.get("restart", False)  # WAIT: prompt and delivered tokens, one by one, from scratch
         swap = self.c.swap and not r.prefilling and not restart  # half a prompt is not worth carrying
         self.running.remove(r)
+        if self.accounts:
+            self.accounts[r.tenant].residents -= 1
+            self.accounts[r.tenant].queued += 1
+        r.seen = max(r.seen, r.kv)
+        self.free += self.tree.keep(r)
         self.batch.preempted.append(r.id)
         r.preemptions += 1
         place = 0
@@ -320,3 +393,8 @@ class Simulator:
 
     def prefilling(self) -> list[Request]:
         return [r for r in self.running if r.prefilling]
+
+
+from tileq_reference.accounts import Account, credit, seat, welcome  # noqa: E402  (they name this module's classes)
+from tileq_reference.pressure import Fit, budget_now, note, pressed  # noqa: E402
+from tileq_reference.rules import make_room  # noqa: E402

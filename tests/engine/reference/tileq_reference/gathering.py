@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tileq_reference.core import Request, Simulator
-from tileq_reference.rules import decode_if_room, may_admit
+from tileq_reference.rules import decode_if_room, may_admit, may_hold, modes, promised
 
 
 def wait(s: Simulator) -> None:
@@ -55,7 +55,11 @@ def of_class(s: Simulator, kind: int) -> list[Request]:
 def enter(s: Simulator, who: list[Request], most: int) -> None:
     """The earliest `most` of `who` enter with their whole prompts, while slots and blocks last."""
     for r in sorted(who, key=lambda r: r.id)[:most]:
-        if not may_admit(s) or not s.take(r, r.target):
+        by_chunk, conservative = modes(s, False, False)
+        holds, chunk = promised(s, r) if conservative else r.target, s.todo(r)
+        if not may_admit(s) or (not by_chunk and s.c.reservation != "policy" and not may_hold(s, r, holds)):
+            return
+        if not s.take(r, holds):
             return
         s.admit(r)
-        s.prefill(r, r.target)
+        s.prefill(r, chunk)

@@ -8,10 +8,13 @@ from tileq_reference.core import Request, Simulator
 from tileq_reference.rules import (
     admit_chunks,
     decode_if_room,
-    fcfs,
+    heads,
     may_admit,
     may_hold,
+    modes,
+    ongoing,
     predicted,
+    promised,
     size,
     swap_in,
 )
@@ -29,14 +32,18 @@ def srpt(s: Simulator) -> None:
 
 
 def smallest(s: Simulator, measure: Callable[[Request], int]) -> None:
-    for r in fcfs(s):
+    by_chunk, conservative = modes(s, False, False)
+    for r in heads(s, "fcfs"):
         if not may_admit(s):
             break
         if r.status == "swapped":
             if not swap_in(s, r, decode=False):
                 break
-        elif may_hold(s, r, r.target):
-            s.take(r, r.target)
+        elif by_chunk and s.missing(r, s.had(r) + min(s.todo(r), s.c.budget)) <= s.free:
+            s.take(r, s.had(r))
+            s.admit(r)
+        elif not by_chunk and may_hold(s, r, promised(s, r) if conservative else r.target):
+            s.take(r, promised(s, r) if conservative else r.target)
             s.admit(r)
         else:
             break
@@ -49,7 +56,11 @@ def smallest(s: Simulator, measure: Callable[[Request], int]) -> None:
         return max(others, key=lambda r: (size(r), r.id)) if others else served
 
     if served.prefilling:
-        s.prefill(served, min(served.target - served.kv, s.c.budget))
+        chunk = min(served.target - served.kv, s.c.budget)
+        if s.take(served, served.kv + chunk):
+            s.prefill(served, chunk)
+        else:
+            s.batch.stuck = (served, chunk, largest_other)
     else:
         decode_if_room(s, served, largest_other)
 
@@ -69,12 +80,7 @@ def rad_general(s: Simulator) -> None:
         decode_if_room(s, ahead.pop(0))
     room = tokens - s.batch.tokens
     if room > 0 and not (prefill == 0 and len(residents) >= tokens):
-        for r in s.prefilling():
-            chunk = min(r.target - r.kv, room)
-            if chunk < 1:
-                break
-            s.prefill(r, chunk)
-            room -= chunk
-        admit_chunks(s, fcfs(s), room)
+        room = ongoing(s, room)
+        admit_chunks(s, heads(s, "fcfs"), room)
     while ahead and s.batch.tokens < tokens:
         decode_if_room(s, ahead.pop(0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tileq_reference.core import Request, Simulator
-from tileq_reference.rules import may_hold, swap_in, waiting_order
+from tileq_reference.rules import heads, may_hold, modes, promised, swap_in
 
 
 def admit_by_priority(s: Simulator, left: int, by_chunk: bool = False) -> None:
@@ -13,8 +13,11 @@ def admit_by_priority(s: Simulator, left: int, by_chunk: bool = False) -> None:
     """
     if s.batch.preempted:
         return
+    by_chunk, conservative = modes(s, by_chunk, False)
     while left > 0 and s.waiting:
-        r = waiting_order(s, "priority")[0]
+        r = next(heads(s, "priority"), None)
+        if r is None:
+            return
         room = left
         if not fits(s, r, room, by_chunk):
             below = sorted((x for x in s.running if x.priority > r.priority), key=lambda x: (x.priority, x.id))
@@ -28,8 +31,8 @@ def admit_by_priority(s: Simulator, left: int, by_chunk: bool = False) -> None:
             swap_in(s, r, watermark=not by_chunk)
             left -= 1
             continue
-        chunk = min(r.target, room if by_chunk else left)  # by chunk: what the gate was asked for
-        s.take(r, chunk if by_chunk else r.target)
+        chunk = min(s.todo(r), room if by_chunk else left)  # by chunk: what the gate was asked for
+        s.take(r, s.had(r) + chunk if by_chunk else promised(s, r) if conservative else r.target)
         s.admit(r)
         s.prefill(r, chunk)
         left -= chunk
@@ -37,7 +40,11 @@ def admit_by_priority(s: Simulator, left: int, by_chunk: bool = False) -> None:
 
 def fits(s: Simulator, r: Request, left: int, by_chunk: bool) -> bool:
     """A slot is free and the memory gate lets `r` in."""
-    holds = r.kv + 1 if r.status == "swapped" else min(r.target, left) if by_chunk else r.target
+    conservative = modes(s, by_chunk, False)[1]
+    chunk = s.had(r) + min(s.todo(r), left)
+    holds = r.kv + 1 if r.status == "swapped" else chunk if by_chunk else r.target
+    if conservative:
+        holds = promised(s, r)
     gate = s.missing(r, holds) <= s.free if by_chunk else may_hold(s, r, holds)
     return len(s.running) < s.c.max_seqs and gate
 
@@ -45,8 +52,12 @@ def fits(s: Simulator, r: Request, left: int, by_chunk: bool) -> bool:
 def enough(s: Simulator, r: Request, below: list[Request], left: int, by_chunk: bool) -> bool:
     """`r` would fit if everybody of `below` left."""
     free, running = s.free, s.running
-    s.free += sum(x.blocks for x in below)
-    s.running = [x for x in running if x not in below]
-    answer = fits(s, r, left, by_chunk)
+
+    def fits_then(freed: int) -> bool:
+        s.free = free + freed
+        s.running = [x for x in running if x not in below]
+        return fits(s, r, left, by_chunk)
+
+    answer = s.tree.without(below, fits_then)
     s.free, s.running = free, running
     return answer

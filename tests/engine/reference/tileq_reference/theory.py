@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
+
 from tileq_reference.classic import sarathi
 from tileq_reference.core import Request, Simulator
 from tileq_reference.rules import (
     admit_chunks,
     decode_if_room,
+    heads,
     make_room,
     may_admit,
     may_hold,
+    modes,
+    ongoing,
     promised,
     swap_in,
     tail,
-    waiting_order,
 )
 
 # -------------------------------------------------------------------- RAD
@@ -25,8 +30,8 @@ def rad(s: Simulator) -> None:
     while len(s.decoding()) < b_col and not s.prefilling() and rad_intake(s):
         pass  # who comes back with its KV joins D, and the next may follow
     prefills, decodes = s.prefilling(), s.decoding()
-    if prefills and len(decodes) < b_col:
-        oldest = prefills[0]
+    oldest = prefills[0] if prefills else None
+    if oldest and len(decodes) < b_col and s.take(oldest, min(oldest.kv + b_lcm, oldest.target)):
         s.prefill(oldest, min(b_lcm, oldest.target - oldest.kv))
         s.batch.padded_to = b_lcm if s.c.get("pad", True) else 0  # a short last chunk costs a full tile
         return
@@ -42,12 +47,17 @@ def rad_intake(s: Simulator) -> bool:
     limit = s.c.get("cycle")  # None: one endless cycle
     if not s.waiting or (limit is not None and s.memo["taken"] >= limit) or not may_admit(s):
         return False
-    r = s.waiting[0]
+    by_chunk, conservative = modes(s, False, True)
+    r = next(heads(s, "fcfs"), None)
+    if r is None:
+        return False
+    chunk = s.had(r) + min(s.c.get("b_lcm", 128), s.todo(r))
+    holds = promised(s, r) if conservative else r.target
     if r.status == "swapped":
         if not swap_in(s, r, decode=False, conservative=True):
             return False
-    elif may_hold(s, r, promised(s, r)):
-        s.take(r, promised(s, r))
+    elif s.missing(r, chunk) <= s.free if by_chunk else may_hold(s, r, holds):
+        s.take(r, s.had(r) if by_chunk else holds)
         s.admit(r)
     else:
         return False
@@ -67,17 +77,17 @@ def slai(s: Simulator) -> None:
     critical = [r for r in ordered if s.now >= r.lst][:cap]
     for r in critical:
         left -= slai_decode(s, r, left)
-    for r in s.prefilling():
-        chunk = min(r.target - r.kv, left)
-        if chunk < 1:
-            break
-        s.prefill(r, chunk)
-        left -= chunk
-    left = admit_chunks(s, waiting_order(s, s.c.get("order", "spf")), left)
+    left = ongoing(s, left, last_prefill)
+    left = admit_chunks(s, heads(s, s.c.get("order", "spf")), left)
     for r in ordered[len(critical) :]:
         if s.batch.decodes < cap:
             # one that can still wait evicts nobody, unless nothing else runs: else two of them can restart for ever
             left -= slai_decode(s, r, left, may_evict=not s.batch.items)
+
+
+def last_prefill(s: Simulator, candidates: Iterable[Request]) -> Request:
+    """The prefill begun last."""
+    return s.prefilling()[-1]
 
 
 def slai_decode(s: Simulator, r: Request, left: int, may_evict: bool = True) -> int:
@@ -125,15 +135,10 @@ def theta(s: Simulator) -> None:
     refill = s.memo.get("refill", 0)
     if refill == 0 and s.waiting and s.c.max_seqs - len(s.running) >= k:
         refill = k
-    for r in s.prefilling():
-        chunk = min(r.target - r.kv, left)
-        if chunk < 1:
-            break
-        s.prefill(r, chunk)
-        left -= chunk
+    left = ongoing(s, left)
     while refill > 0 and left > 0 and len(s.running) < s.c.max_seqs:
         residents = len(s.running)
-        left = admit_chunks(s, s.waiting[:1], left)
+        left = admit_chunks(s, itertools.islice(heads(s, "fcfs"), 1), left)
         refill = refill - 1 if len(s.running) > residents else 0
     s.memo["refill"] = refill if s.waiting and len(s.running) < s.c.max_seqs else 0
     if s.batch.tokens > s.batch.decodes:

@@ -1,0 +1,62 @@
+"""What a request asks of the scheduler: its tier, its own TBT limit, what is known of its length.
+
+Keys of vLLM's ``SamplingParams(extra_args={...})``; over HTTP, of ``"vllm_xargs"`` in the body of a completion:
+
+    tileq_tier                     name of a tier of the settings
+    tileq_tbt_limit_s              longest gap between two tokens, seconds; overrides the tier's
+    tileq_predicted_output_tokens  what the client knows of the answer's length
+    tileq_tenant                   number of the tenant, for a policy with a tenant quota
+"""
+
+from __future__ import annotations
+
+__all__ = ["Asked", "asked_of"]
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tileq_engine.vllm.settings import VllmSettings
+from tileq_theory.errors import InputError, near_matches, nonnegative_int, positive, positive_int
+
+KEYS = ("tileq_tier", "tileq_tbt_limit_s", "tileq_predicted_output_tokens", "tileq_tenant")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request's wishes, with the tier's where it has none of its own."""
+
+    tbt_limit_s: float
+    paying: bool
+    predicted_output_tokens: int | None = None
+    tenant: int = 0
+    tier: str = ""
+
+
+def asked_of(extra: Mapping[str, Any] | None, settings: VllmSettings) -> Asked:
+    """Return what `extra` (a request's extra_args) asks; raise `InputError` where it cannot be read.
+
+    Examples
+    --------
+    >>> asked_of({"tileq_tier": "paying"}, VllmSettings()).tbt_limit_s
+    0.1
+    """
+    if not extra:
+        tier = settings.tier(None)
+        return Asked(tier.tbt_limit_s, tier.paying, tier=settings.default_tier)
+    for key in extra:
+        if key.startswith("tileq_") and key not in KEYS:
+            raise InputError(f"{key!r} is unknown; {near_matches('keys', key, KEYS)}")
+    name = extra.get("tileq_tier")
+    if name is not None and not isinstance(name, str):
+        raise InputError(f"tileq_tier is {name!r}; expected the name of a tier")
+    tier = settings.tier(name)
+    own = extra.get("tileq_tbt_limit_s")
+    predicted = extra.get("tileq_predicted_output_tokens")
+    return Asked(
+        tbt_limit_s=tier.tbt_limit_s if own is None else positive("tileq_tbt_limit_s", own),
+        paying=tier.paying,
+        predicted_output_tokens=None if predicted is None else positive_int("tileq_predicted_output_tokens", predicted),
+        tenant=nonnegative_int("tileq_tenant", extra.get("tileq_tenant", 0)),
+        tier=name or settings.default_tier,
+    )

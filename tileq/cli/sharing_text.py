@@ -1,0 +1,74 @@
+"""Tenants and bottlenecks of a run for a person."""
+
+from __future__ import annotations
+
+__all__ = ["render_bottlenecks", "render_tenants"]
+
+from typing import TYPE_CHECKING, Any
+
+from tileq.cli.text import table, title
+from tileq.words import number, percent, seconds
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WORDS = {
+    "slots": "no free slot (max_num_seqs)",
+    "kv blocks": "no free KV blocks",
+    "prefill burst": "budget spent on prefills",
+    "decode pool": "budget spent on decodes",
+    "transfer": "KV on the move",
+    "quota": "tenants at their quota",
+    "policy": "the policy held them back",
+}
+
+
+def render_tenants(d: dict[str, Any], console: Console) -> None:
+    """Write a row a tenant, where there are tenants."""
+    found = d.get("tenants")
+    if not found:
+        return
+    title(console, "Tenants")
+    rows = [
+        [
+            name,
+            number(t["weight"]),
+            _percent(t["service_share"]),
+            _percent(t["contended_share"]),
+            _percent(t["fair_share"]),
+            seconds(t["starved_s"]),
+            seconds(t["ttft_s"]["p50"]),
+            seconds(t["ttft_s"]["p99"]),
+            seconds(t["tbt_s"]["p99"]),
+        ]
+        for name, t in found["each"].items()
+    ]
+    heads = ("", "weight", "service", "contended", "fair", "starved", "TTFT p50", "TTFT p99", "TBT p99")
+    table(console, heads, rows, left=(0,))
+    if found["share_error"] is not None:
+        told = f"share error {percent(found['share_error'])}, Jain's index {number(found['jain_index'])}"
+        console.print(f"{told}, over {seconds(found['contended_s'])} in which tenants contended", markup=False)
+
+
+def render_bottlenecks(d: dict[str, Any], console: Console) -> None:
+    """Write a row a cause for which requests waited, where some did."""
+    causes = d.get("bottlenecks", {}).get("causes")
+    if not causes:
+        return
+    title(console, "Why requests waited (first run)")
+    rows = [
+        [
+            _WORDS.get(cause, cause),
+            _percent(c["share"]),
+            number(c["intervals"]),
+            seconds(c["first_s"]),
+            f"{seconds(c['longest']['begin_s'])} to {seconds(c['longest']['end_s'])}",
+            number(c["most_waiting"]),
+        ]
+        for cause, c in sorted(causes.items(), key=lambda item: -item[1]["seconds"])
+    ]
+    table(console, ("", "of the time", "intervals", "first at", "longest", "most waiting"), rows, left=(0,))
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else percent(share)
