@@ -24,7 +24,7 @@ README_PX = 830  # the column in which a forge shows a README
 SMALLEST_PX = 9.0
 UNIT = re.compile(
     r"\((?:s|ms|us|%|tokens|requests|batches|requests/s|1/s|GB/s|order of arrival)\)|\[(?:s|requests/s|1/s)\]"
-    r"|, (?:s|ms|%|GB/s|tokens|GB|requests per second)\b|\bper\b|^ms$|requests|tokens|KV blocks|services|slot"
+    r"|, (?:s|ms|GB/s|tokens|GB|requests per second)\b|%|\bper\b|^ms$|requests|tokens|KV blocks|services|slot"
 )
 # numbers without a unit, each a ratio or a count: what it is of stands in the label
 BARE = re.compile(r"load|share|over memory|over lower bound| / |times \(|queue|waiting|^batch$|growth|response|k$")
