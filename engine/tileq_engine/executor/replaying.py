@@ -58,6 +58,8 @@ def differences(served: Served, replayed: RawRun) -> list[str]:
 
 def _decisions(raw: RawRun) -> np.ndarray:
     trace = raw.trace
+    if not len(trace.iteration):  # nobody ever ran
+        return np.zeros(0, dtype=np.int64)
     edges = np.flatnonzero(np.diff(trace.iteration, prepend=-1))
     parts = (np.split(column, edges[1:]) for column in (trace.request, trace.prefill_tokens, trace.decode))
     return np.array([decision_of(*batch) for batch in zip(*parts, strict=True)], dtype=np.int64)
