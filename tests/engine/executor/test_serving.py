@@ -94,3 +94,11 @@ def test_a_run_in_which_nobody_could_run_replays_too() -> None:
     served = serve(requests, policy("vllm_v0"), TokenHashBackend(), config, clock="busy", live=False)
     assert (served.raw.stop_reason, len(served.log)) == ("finished", 0)
     assert differences(served, replay(served)) == []
+
+
+def test_a_rejection_after_the_last_iteration_replays_too() -> None:
+    requests = Requests.from_arrays(arrival_s=[0.0, 9.0], prompt_tokens=[5, 40], output_tokens=[1, 2])
+    config = EngineConfig(token_budget=8, oversize="reject")
+    served = serve(requests, policy("vllm_v0"), TokenHashBackend(), config, clock=TIME, live=False)
+    assert (served.raw.status.tolist(), len(served.log)) == ([3, 4], 1)
+    assert differences(served, replay(served)) == []
