@@ -180,7 +180,7 @@ def stability_verdict(
         True when the run ended because its backlog hit the bound given for it: "unstable", or "undecided" where the
         slope's interval is wholly below the threshold.
     stay_s
-        How long a request stays when the system is nearly empty, seconds. A path of less than `LEAST_STAYS` of them
+        How long a request is resident, from admission on, seconds. A path of less than `LEAST_STAYS` of them
         shows how the system fills and not whether it is stable: "undecided".
     """
     threshold = nonnegative("threshold_share", threshold_share) * nonnegative(
@@ -200,8 +200,8 @@ def stability_verdict(
     span_s = step_s * (np.asarray(path).size - 1)
     if span_s < LEAST_STAYS * stay_s and not stopped_by_backlog:
         reason = (
-            f"the second half of the run lasts {span_s:.4g} s and a request stays {stay_s:.4g} s even in an almost "
-            f"empty system: this is how it fills; a verdict needs {LEAST_STAYS} stays"
+            f"the second half of the run lasts {span_s:.4g} s and a request is served for {stay_s:.4g} s: "
+            f"this is how the system fills; a verdict needs {LEAST_STAYS} times that"
         )
         return StabilityVerdict("undecided", replace(interval, settled=False, note=reason), threshold, reason)
     if arrivals < LEAST_ARRIVALS and not stopped_by_backlog:

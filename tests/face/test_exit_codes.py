@@ -137,3 +137,17 @@ def test_a_reader_that_leaves_early_is_no_failure(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-o", "pipefail", "-c", script], env=environment, check=False)
     assert done.returncode == 0
     assert errors.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "page"),
+    [
+        ("plan --rate", "tileq plan"),
+        ("analyze latency --rate", "tileq analyze latency"),
+        ("analyze nothing", "tileq analyze"),
+        ("nothing", "tileq"),
+    ],
+)
+def test_a_wrong_call_is_sent_to_the_page_that_answers_it(arguments: str, page: str, capsys: Capture) -> None:
+    assert run(arguments.split()) == 2
+    assert complaint(capsys).endswith(f"({page} --help)")

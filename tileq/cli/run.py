@@ -50,7 +50,7 @@ def _dispatch(arguments: list[str]) -> int:
         extra = " ".join(repr(token) for token in error.unused_tokens or ())
         return _complain(f"error: unexpected argument {extra} {_help_of(arguments)}", BAD_INPUT)
     except UnknownCommandError as error:
-        return _complain(f"error: {error} (tileq --help)", BAD_INPUT)
+        return _complain(f"error: {error} {_help_of(arguments)}", BAD_INPUT)
     except CycloptsError as error:
         return _complain(f"error: {error} {_help_of(arguments)}", BAD_INPUT)
     except BrokenPipeError:
@@ -82,8 +82,10 @@ def _unexpected(error: Exception) -> int:
 
 
 def _help_of(arguments: list[str]) -> str:
-    named = next(iter(arguments), "")
-    return f"(tileq {named} --help)" if named.isalpha() else "(tileq --help)"
+    from tileq.cli.app import app
+
+    commands, _, _ = app.parse_commands(arguments)
+    return f"({' '.join(['tileq', *commands, '--help'])})"
 
 
 def _complain(message: str, status: int) -> int:

@@ -111,7 +111,7 @@ def test_a_run_that_only_fills_is_not_called_unstable() -> None:
     ramp = 100 * 20 * (1 - np.exp(-moments / 20.0)) + np.random.default_rng(6).normal(0, 5, GRID_POINTS)
     assert stability_verdict(ramp, 15 / 64, **facts).verdict == "unstable"
     waiting = stability_verdict(ramp, 15 / 64, **facts, stay_s=20.0)
-    assert waiting.verdict == "undecided" and "this is how it fills" in waiting.reason
+    assert waiting.verdict == "undecided" and "this is how the system fills" in waiting.reason
     assert stability_verdict(ramp, 15 / 64, **facts, stay_s=20.0, stopped_by_backlog=True).verdict == "unstable"
     assert stability_verdict(ramp, 15 / 64, **facts, stay_s=2.9).verdict == "unstable"
     # ten of them together are not surer of it, neither here nor when they come from a folder
@@ -145,6 +145,18 @@ def test_a_policy_that_serves_nobody_is_unstable_however_short() -> None:
     config = EngineConfig(token_budget=128, max_num_seqs=100, oversize="wait", stop_time_s=187.0)
     run = simulate(asked, policy("static"), IterationTime.constant(0.04675), config)
     assert Run.of(run).verdict().verdict == "unstable"
+
+
+@pytest.mark.parametrize("load", [2.0, 6.0])
+def test_far_beyond_capacity_is_unstable_although_everybody_waits_long(load: float) -> None:
+    """A static batch of 16 x 50 decodes: even the first tenth of the requests waits many times its service."""
+    seconds = 0.02 * 51 / 16 / load  # between arrivals; a batch of 16 is one prefill and 50 decode iterations
+    asked = Requests.from_arrays(arrival_s=np.arange(4000) * seconds, prompt_tokens=10, output_tokens=50)
+    config = EngineConfig(
+        token_budget=160, max_num_seqs=16, convention="paper", stop_time_s=float(asked.arrival_ps[-1]) * 1e-12
+    )
+    verdict = Run.of(simulate(asked, policy("static"), IterationTime.constant(0.02), config)).verdict()
+    assert verdict.verdict == "unstable", verdict.reason
 
 
 def test_pooling_replications_decides_what_single_ones_cannot() -> None:
