@@ -25,7 +25,7 @@ def test_what_is_named_is_there(name: str) -> None:
     path = ROOT / name
     assert path.exists(), name
     if path.name.startswith("test_"):
-        assert re.search(r"^def test_", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        assert re.search(r"^\s*def test_", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
 
 def test_every_extension_point_names_the_tests_it_must_pass() -> None:

@@ -1,4 +1,4 @@
-"""Every figure: axes with units, one style, text legible in a README's width, series told apart without colour."""
+"""Every figure: axes with units, one style, text that a README's width leaves readable, series told apart in grey."""
 
 from __future__ import annotations
 
