@@ -77,8 +77,13 @@ def theorems() -> str:
     ]
     for number, name in enumerate(closed_forms(), start=1):
         form = closed_form(name)
-        lines += [f"## {number}. {form.title}", "", f"`{name}`, in {form.unit or 'no unit'}. {form.source}.", ""]
+        lines += [
+            f"## {number}. {form.title[0].upper()}{form.title[1:]}",
+            "",
+            f"`{name}`, in {form.unit or 'no unit'}. {form.source}.",
+            "",
+        ]
         lines += ["$$", form.latex(), "$$", ""]
         lines += [f"* ${q.latex}$ (`{q.name}`): {q.meaning}{f', {q.unit}' if q.unit else ''}" for q in form.quantities]
-        lines += [*(f"* holds where {c}" for c in map(str, form.conditions)), ""]
+        lines += [*(f"* holds where `{c.text}`" for c in form.conditions), ""]
     return "\n".join(lines)

@@ -22,6 +22,20 @@ PICTURES = {
 BLOCK = re.compile(r"(<!-- printed by: docs/refresh.py -->\n```text\n).*?(\n```)", flags=re.DOTALL)
 
 
+POLICIES = re.compile(r"(<!-- policies: docs/refresh.py -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+
+
+def policies() -> str:
+    """Return README's table of policies, from the catalogue."""
+    import tileq as tq
+
+    lines = ["| policy | what it is, and whose | capacity |", "|---|---|---|"]
+    for row in tq.catalog("policies").to_dict()["rows"]:
+        bound = f"`{row['bound']}`" if row["bound"] else ""
+        lines.append(f"| `{row['name']}` | {row['summary']} | {bound} |")
+    return "\n".join(lines) + "\n"
+
+
 def printed(command: str) -> str:
     """Return what a command prints into a pipe of 80 columns, the part on trust left out."""
     from tileq.cli.run import run
@@ -49,6 +63,9 @@ def main() -> None:
     )
     if count != 1:
         raise SystemExit(f"README.md has {count} printed blocks; expected 1")
+    text, count = POLICIES.subn(lambda found: f"{found[1]}{policies()}{found[2]}", text)
+    if count != 1:
+        raise SystemExit(f"README.md has {count} tables of policies; expected 1")
     readme.write_text(text, encoding="utf-8")
     folder = ROOT / "docs" / "pictures"
     folder.mkdir(exist_ok=True)

@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     from tileq.measuring import profile as profile
     from tileq.planning import Plan as Plan
     from tileq.planning import plan as plan
+    from tileq.planning_cluster import ClusterPlan as ClusterPlan
+    from tileq.planning_cluster import plan_cluster as plan_cluster
     from tileq.regions import Region as Region
     from tileq.regions import region as region
     from tileq.reproducing import reproduce as reproduce
     from tileq.simulating import Simulation as Simulation
     from tileq.simulating import simulate as simulate
+    from tileq.simulating_cluster import ClusterSimulation as ClusterSimulation
     from tileq.validating import Validated as Validated
     from tileq.validating import validate as validate
     from tileq_engine.capacity_search import capacity_search as search_capacity  # noqa: F401
@@ -103,6 +106,8 @@ if TYPE_CHECKING:
     from tileq_theory.closed_forms import ClosedForm as ClosedForm
     from tileq_theory.closed_forms import closed_form as closed_form
     from tileq_theory.closed_forms import closed_forms as closed_forms
+    from tileq_theory.cluster import NodeGroup as NodeGroup
+    from tileq_theory.cluster import cluster_capacity as cluster_capacity
     from tileq_theory.demand import Demand as Demand
     from tileq_theory.disaggregation import KvLink as KvLink
     from tileq_theory.disaggregation import best_split as best_split
@@ -167,9 +172,11 @@ _HOMES = {
     "tileq.comparing": ("PolicyComparison", "compare"),
     "tileq.measuring": ("Profiled", "profile"),
     "tileq.planning": ("Plan", "plan"),
+    "tileq.planning_cluster": ("ClusterPlan", "plan_cluster"),
     "tileq.regions": ("Region", "region"),
     "tileq.reproducing": ("reproduce",),
     "tileq.simulating": ("Simulation", "simulate"),
+    "tileq.simulating_cluster": ("ClusterSimulation",),
     "tileq.validating": ("Validated", "validate"),
     "tileq_engine": (
         "EngineConfig",
@@ -212,6 +219,7 @@ _HOMES = {
         "tile_plan",
     ),
     "tileq_theory.closed_forms": ("ClosedForm", "closed_form", "closed_forms"),
+    "tileq_theory.cluster": ("NodeGroup", "cluster_capacity"),
     "tileq_theory.demand": ("Demand",),
     "tileq_theory.errors": ("InputError", "SolveError", "TileqError"),
     "tileq_theory.hardware": (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 __all__ = ["PICTURES", "Simulation", "simulate"]
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tileq.experiments import Experiment, make_experiment, ready_folder, replication_count, writable
 from tileq_theory.errors import InputError, positive
@@ -15,7 +16,9 @@ from tileq_theory.errors import InputError, positive
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tileq.simulating_cluster import ClusterSimulation
     from tileq_engine.backpressure import Backpressure, TbtControl
+    from tileq_engine.cluster import Cluster
     from tileq_engine.experiment import Replications
     from tileq_engine.policy import Policy
     from tileq_engine.run import Run
@@ -81,9 +84,16 @@ class Simulation:
         plots.save_figure(getattr(plots, f"plot_{picture}")(self.run), Path(path))
 
 
+@overload
+def simulate(policy: str | Policy = ..., *, cluster: None = None, **given: Any) -> Simulation: ...
+@overload
+def simulate(
+    policy: str | Policy = ..., *, cluster: str | PathLike[str] | Mapping[str, Any] | Cluster, **given: Any
+) -> ClusterSimulation: ...
 def simulate(
     policy: str | Policy = "sarathi",
     *,
+    cluster: str | PathLike[str] | Mapping[str, Any] | Cluster | None = None,
     rate: float | None = None,
     load: float | None = None,
     requests: int = 4000,
@@ -106,13 +116,16 @@ def simulate(
     folder: str | PathLike[str] | None = None,
     progress: bool | None = None,
     **question: Any,
-) -> Simulation:
-    """Simulate a policy on one replica of a plan's machine.
+) -> Simulation | ClusterSimulation:
+    """Simulate a policy on one replica of a plan's machine, or a cluster.
 
     Parameters
     ----------
     policy
         Name, name:parameter=value:... (`tileq catalog policies`), or a `Policy`, which may hold rules of your own.
+    cluster
+        Instead of one replica: a cluster's file, a mapping of the same layout, or an engine's `Cluster`; nodes then say
+        their own policy and settings (`tileq.simulating_cluster.simulate_cluster`).
     rate, load
         Offered rate in requests per second, or as a share of the capacity lambda*. Neither: the traffic's own rate,
         else a load of 0.8.
@@ -140,6 +153,10 @@ def simulate(
     from tileq.planning import plan
     from tileq_engine.experiment_engine import replicate_policy, simulate_policy
 
+    if cluster is not None:
+        settings = {"token_budget": token_budget, "seats": seats, "kv_tokens": kv_tokens, "paying": paying}
+        asked = {"rate": rate, "load": load, "requests": requests, "replications": replications, "seed": seed}
+        return _of_cluster(policy, cluster, settings, {**asked, "folder": folder, "progress": progress, **question})
     if rate is not None and load is not None:
         raise InputError(f"rate {rate!r} and load {load!r} are both given; expected one of them")
     for name, given in (("rate", rate), ("load", load)):
@@ -186,6 +203,22 @@ def simulate(
         **common,
     )
     return Simulation(experiment, offered, first, found)
+
+
+def _of_cluster(
+    policy: str | Policy, cluster: Any, of_one: Mapping[str, Any], asked: dict[str, Any]
+) -> ClusterSimulation:
+    from tileq.simulating_cluster import simulate_cluster
+
+    named = [name for name, value in of_one.items() if value is not None] + ([] if policy == "sarathi" else ["policy"])
+    unknown = [name for name in asked if name not in _OF_CLUSTER]
+    for name in (*named, *unknown):
+        raise InputError(f"{name} is given beside cluster, which says it for each of its nodes")
+    return simulate_cluster(cluster, **asked)
+
+
+_OF_CLUSTER = {"rate", "load", "requests", "replications", "seed", "folder", "progress", "trace", "workload", "classes",
+               "conversations", "convention"}  # fmt: skip
 
 
 def _watched(run: Run) -> dict[str, Any]:

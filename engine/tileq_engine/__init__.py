@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 __all__ = [
+    "Cluster",
+    "ClusterRun",
     "Comparison",
     "EngineConfig",
     "KvCache",
+    "Node",
     "Policy",
     "PolicyError",
     "RawRun",
@@ -24,6 +27,7 @@ __all__ = [
     "replicate_policy",
     "search_capacity",
     "simulate",
+    "simulate_cluster",
     "simulate_policy",
     "simulate_requests",
     "sweep_rates",
@@ -34,9 +38,12 @@ from typing import Any
 
 # a function never has the name of a submodule: importing the module would put it in the function's place
 _HOMES = {
+    "Cluster": ("cluster.nodes", "Cluster"),
+    "ClusterRun": ("cluster.result", "ClusterRun"),
     "Comparison": ("sweep_compare", "Comparison"),
     "EngineConfig": ("config", "EngineConfig"),
     "KvCache": ("kv", "KvCache"),
+    "Node": ("cluster.nodes", "Node"),
     "Policy": ("policy", "Policy"),
     "PolicyError": ("policy", "PolicyError"),
     "RawRun": ("simulator", "RawRun"),
@@ -55,6 +62,7 @@ _HOMES = {
     "replicate_policy": ("experiment_engine", "replicate_policy"),
     "search_capacity": ("capacity_search", "capacity_search"),
     "simulate": ("simulator", "simulate"),
+    "simulate_cluster": ("cluster.simulation", "simulate_cluster"),
     "simulate_policy": ("experiment_engine", "simulate_policy"),
     "simulate_requests": ("simulator", "simulate"),
     "sweep_rates": ("sweep", "sweep"),

@@ -64,6 +64,7 @@ _MODULES = (
     "simulator_check",
     "simulator_step",
     "simulator_jump",
+    "simulator_iteration",
     "simulator_loop",
     "simulator_single_loop",
     "scheduler_kernels",

@@ -49,7 +49,7 @@ def plot_batches(run: Run) -> Any:
     """Return the composition of batches over time: mean prefill and decode tokens of an iteration, stacked."""
     edges, means = _binned(run, "prefill_tokens", "decode_tokens")
     with styled():
-        figure = new_figure(6.4, 2.8)
+        figure = new_figure(7.0, 3.3)
         axes = figure.subplots()
         decode, both = means["decode_tokens"], means["decode_tokens"] + means["prefill_tokens"]
         axes.stairs(decode, edges, fill=True, color=GREYS["decode"], label="decode tokens")
@@ -67,7 +67,7 @@ def plot_kv(run: Run) -> Any:
     """Return KV blocks in use over time, with the capacity where there is one."""
     edges, means = _binned(run, "kv_blocks_used")
     with styled():
-        figure = new_figure(6.4, 2.6)
+        figure = new_figure(7.0, 3.2)
         axes = figure.subplots()
         axes.stairs(means["kv_blocks_used"], edges, fill=True, color=GREYS["decode"], alpha=0.85, label="in use")
         if run.info.kv_blocks_total:
@@ -128,7 +128,7 @@ def plot_queues(run: Run) -> Any:
     grid = np.linspace(0, end, MOST_POINTS + 1).astype(np.int64)
     paths = queue_path(run, grid)
     with styled():
-        figure = new_figure(6.4, 2.8)
+        figure = new_figure(7.0, 3.3)
         axes = figure.subplots()
         for place, name in enumerate(("in_system", "running", "waiting")):
             style = series_style(place) | {"marker": ""}
@@ -175,7 +175,7 @@ def plot_gantt(run: Run, *, first: int = 0, count: int = 40, trace: Any = None, 
         if axes is not None:
             _gantt(axes, run, chosen, trace)
             return axes.get_figure()
-        figure = new_figure(7.2, 1.4 + 0.16 * len(chosen))
+        figure = new_figure(7.2, 1.6 + 0.16 * len(chosen))
         axes = figure.subplots()
         _gantt(axes, run, chosen, trace)
         axes.set_title(run_title(run, "Requests"))

@@ -26,7 +26,7 @@ from tileq_engine.records import Records
 CAUSES = ("none", "slots", "kv blocks", "prefill burst", "decode pool", "transfer", "quota", "policy")
 CAUSE_FIELDS = 5
 
-_SLOTS, _BLOCKS, _BURST, _POOL, _TRANSFER, _AT_QUOTA, _TURNED_BACK = 1, 2, 3, 4, 5, 6, 7
+_FOR_SLOTS, _FOR_BLOCKS, _FOR_BURST, _FOR_POOL, _FOR_TRANSFER, _FOR_QUOTA, _FOR_POLICY = 1, 2, 3, 4, 5, 6, 7
 _CAUSE_FIELDS = 5
 _PREFILL = 1
 
@@ -51,28 +51,29 @@ def bottleneck(
     s = S[0]
     s.cause = 0
     if s.nwait > 0:
-        s.cause = _TURNED_BACK
-        spent = s.npre + s.ndec >= s.budget
-        place = head(R, S, H, P, order)
         if s.swap_ps * s.swap_tokens > 0 and 2 * s.swap_ps * s.swap_tokens >= duration:
-            s.cause = _TRANSFER
+            s.cause = _FOR_TRANSFER
         elif s.npreempt > 0:
-            s.cause = _BLOCKS
+            s.cause = _FOR_BLOCKS
         elif s.nres >= s.max_seqs:
-            s.cause = _SLOTS
-        elif spent:
-            s.cause = _BURST if 2 * s.npre >= s.budget else _POOL
-        elif place < 0:
-            s.cause = _AT_QUOTA
+            s.cause = _FOR_SLOTS
+        elif s.npre + s.ndec >= s.budget:
+            s.cause = _FOR_BURST if 2 * s.npre >= s.budget else _FOR_POOL
         else:
-            s.room = s.budget - s.npre - s.ndec
-            if admit(R, B, S, P, H[place]) == 0:
-                s.cause = _BLOCKS
-            else:
-                s.repeat = 0  # the cache may fill up meanwhile
-                if s.npre > 0:
-                    s.cause = _BURST
+            s.cause = refusal(R, B, S, P, H, head(R, S, H, P, order), admit)
     return s.cause
+
+
+def refusal(R: Records, B: Records, S: Records, P: Any, H: Any, place: int, admit: Any) -> Any:
+    """Return why the request at `place` of the queue was not let in although slot and budget were left."""
+    s = S[0]
+    if place < 0:
+        return _FOR_QUOTA
+    s.room = s.budget - s.npre - s.ndec
+    if admit(R, B, S, P, H[place]) == 0:
+        return _FOR_BLOCKS
+    s.repeat = 0  # the cache may fill up meanwhile
+    return _FOR_BURST if s.npre > 0 else _FOR_POLICY
 
 
 def note_bottleneck(S: Records, P: Any, cause: int, begin: int, end: int, iterations: int) -> None:

@@ -66,8 +66,8 @@ REQUEST_FIELDS: tuple[tuple[str, str], ...] = (
     ("preempted", "i4"),
     ("over", "i4"),  # gaps above the limit
     ("victim", "i4"),  # whoever was preempted before it in this decision, -1 for nobody
+    ("held", "i4"),  # 1 + the blocks a prefill node holds for it until its KV is carried away; not 0 until admitted
     ("seen", "i4"),  # most tokens cached in an earlier life: what is computed again is no service (tenants only)
-    ("held", "i4"),  # blocks that a prefill node holds for it until its KV has been carried away; not 0 until admitted
     ("admit", "i8"),
     ("prefill_end", "i8"),
     ("first", "i8"),
@@ -161,8 +161,10 @@ _INTEGERS = (
     # the first prefill that found no block for its next chunk, and that chunk
     *("stuck", "stuck_tokens"),
     # a node of a cluster: given to it and not at the policy yet, where it stands, its batch's time, how far it may
-    # jump, when arrivals end, a node that hands over its prefills, blocks held and promised, slow after a start
+    # jump, when arrivals end, a node that hands over its prefills, blocks held and promised, slow after a start, since
+    # when it rests and why
     *("pending", "state", "took", "horizon", "closing", "hand", "handed", "held", "promised", "slow_until", "slow"),
+    *("rested", "rest_cause"),
 )
 
 SCALAR_FLOATS = (

@@ -97,7 +97,8 @@ class Scheduler:
         self.config = policy.settings(config or EngineConfig())
         known = 0 if requests is None else len(requests)
         self.capacity = max(known, positive_int("capacity", capacity or known or 65_536))
-        self.tenants = positive_int("tenants", tenants)
+        named = 1 if self.config.tenants is None else len(self.config.tenants.names)
+        self.tenants = max(named, positive_int("tenants", tenants))
         if requests is not None and known:
             self.tenants = max(self.tenants, int(requests.tenant.max()) + 1)
         shape = requests or Requests.from_arrays(

@@ -8,7 +8,8 @@ from typing import Any
 
 from tileq_engine.pressure import bottleneck, note_bottleneck
 from tileq_engine.records import Records
-from tileq_engine.simulator_loop import complete, decide, observe_end
+from tileq_engine.simulator_iteration import complete, observe_end
+from tileq_engine.simulator_loop import decide
 from tileq_engine.simulator_record import advance
 from tileq_engine.simulator_step import account, announce
 

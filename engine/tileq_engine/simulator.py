@@ -78,13 +78,13 @@ def simulate(
     if config.prefix_cache and requests.blocks is None:
         notes = ("the requests do not tell their blocks, so that the prefix cache found nothing",)
     if policy.own_rules and mode != "python":
-        _try_plain(requests, policy, time, config)
-        reason = _cannot_compile(policy)
+        try_plain(requests, policy, time, config)
+        reason = cannot_compile(policy)
         if reason:
             mode = "python"
             notes = (*notes, reason)
     elif policy.own_rules:
-        _try_plain(requests, policy, time, config)
+        try_plain(requests, policy, time, config)
     if mode == "compiled" and is_single(requests, policy, time, config):
         return simulate_single(requests, policy, time, config, progress)
     compiled = mode != "python"
@@ -164,7 +164,7 @@ def _rule_name(rule: Any) -> str:
     return rule if isinstance(rule, str) else getattr(rule, "__qualname__", repr(rule))
 
 
-def _try_plain(requests: Requests, policy: Policy, time: IterationTime, config: EngineConfig) -> None:
+def try_plain(requests: Requests, policy: Policy, time: IterationTime, config: EngineConfig) -> None:
     """Run a user's own rules uncompiled on a few requests: a misspelt field is then an ordinary Python error."""
     few = requests.head(_TRIAL)
     kernels = plain_kernels()
@@ -184,7 +184,7 @@ def _own_error(policy: Policy, error: Exception) -> PolicyError:
     return PolicyError(f"policy {policy.name}, {kinds}: {type(error).__name__}: {error}")
 
 
-def _cannot_compile(policy: Policy) -> str:
+def cannot_compile(policy: Policy) -> str:
     """Return why a user's rule cannot be compiled, '' when it can."""
     kernels = compiled_kernels()
     for kind in policy.own_rules:

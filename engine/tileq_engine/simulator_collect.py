@@ -10,6 +10,7 @@ __all__ = [
     "gap_record",
     "integrals",
     "merge_pairs",
+    "prefix_hits",
     "table_columns",
     "write_back",
 ]
@@ -168,7 +169,7 @@ def counters(state: State, config: EngineConfig) -> dict[str, int]:
     return found
 
 
-def _prefix_hits(state: State, count: int) -> np.ndarray:
+def prefix_hits(state: State, count: int) -> np.ndarray:
     """Return the tokens of each request that the prefix cache had."""
     tree = state.scalar("tree")
     rows = np.asarray(state.P[tree : tree + ROW * count], dtype=np.int64) if tree else np.zeros(ROW * count, np.int64)
@@ -214,7 +215,7 @@ def collect(
         end_ps=state.scalar("now"),
         arrival_ps=requests.arrival_ps,
         **given,
-        prefix_hit_tokens=_prefix_hits(state, count),
+        prefix_hit_tokens=prefix_hits(state, count),
         gaps=gap_record(state, pairs, requests.group_names or ("class 0",)),
         samples=IterationSamples(state.scalar("stride"), *rows[:SAMPLE_FIELDS]),
         trace=Trace(*table_columns(state.TR, state.scalar("ntrace"), TRACE_FIELDS)),

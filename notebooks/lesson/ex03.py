@@ -32,7 +32,7 @@ def _chats() -> float:
 def _least_limit_s() -> float:
     """Return the least TBT limit under which the wanted rates are inside, seconds."""
     low, high = 0.02, 0.05
-    while high - low > 1e-5:
+    while high - low > 1e-4:
         middle = (low + high) / 2
         low, high = (
             (low, middle) if explore(BASE.with_(tbt_s=middle)).region.theory.contains(WANTED) else (middle, high)

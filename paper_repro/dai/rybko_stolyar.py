@@ -157,7 +157,8 @@ def plot(data: Data, plt: Any) -> Any:
         top = max(max(max(e) for e in p["entry"]) for p in data.where(kind="path", order=order))
         axes.set(title=f"{order} (thick: fluid)", xlabel="time, s", xlim=(0, last), ylim=(0, 1.15 * top))
         axes.ticklabel_format(axis="both", style="sci", scilimits=(0, 4))
-    panels[0].set_ylabel("requests waiting")
+    for axes in panels:
+        axes.set_ylabel("requests waiting")
     panels[0].legend(loc="upper left")
     return figure
 

@@ -96,10 +96,12 @@ def plot(data: Data, plt: Any) -> Any:
     left.set(xlabel="arrivals of a class per slot", ylabel="mean queue of a class", yscale="log", ylim=(1e-4, 100))
     left.set_title("Mean queue under a budget of 4")
     left.legend(loc="upper left")
-    for rate, colour in zip(data.settings["rates"], ("#0b3954", "#588b8b", "#c8553d"), strict=False):
+    looks = (("#0b3954", "-"), ("#588b8b", "--"), ("#c8553d", "-."))
+    for rate, (colour, dash) in zip(data.settings["rates"], looks, strict=False):
         for k, r in enumerate(data.where(kind="path", rate=rate)):
             times = np.linspace(0, data.settings["slots"], len(r["waiting"]))
-            right.plot(times, r["waiting"], color=colour, linewidth=0.9, label=f"{rate:g} a slot" if k == 0 else None)
+            label = f"{rate:g} a slot" if k == 0 else None
+            right.plot(times, r["waiting"], color=colour, linestyle=dash, linewidth=0.9, label=label)
     right.set(xlabel="slot", ylabel="waiting, all classes", yscale="symlog", title="Budgets of 4 a slot")
     right.legend(loc=(0.45, 0.52), fontsize=9)
     return figure

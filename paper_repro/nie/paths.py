@@ -89,7 +89,8 @@ def plot(data: Data, plt: Any) -> Any:
         )
         axes.legend()
     panels[1].set_yscale("symlog", linthresh=100)
-    panels[0].set_ylabel("requests waiting")
+    for axes in panels:
+        axes.set_ylabel("requests waiting")
     return figure
 
 

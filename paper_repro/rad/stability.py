@@ -120,7 +120,7 @@ def plot(data: Data, plt: Any) -> Any:
     shown = (max(x for x in loads if x < 1), min(x for x in loads if x > 1))
     figure, panels = plt.subplots(1, 2, figsize=(10.0, 4.0), sharey=True)
     colours = ("#0b3954", "#c8553d", "#588b8b", "#8f6c9f", "#b08900", "#6b6b6b", "#c8553d", "#0b3954")
-    dashes = ("-", "-", "-", "-", "-", "-", ":", ":")
+    dashes = ("-", "-", "--", "-.", (0, (5, 1, 1, 1)), (0, (8, 2)), ":", (0, (1, 3)))
     for axes, load in zip(panels, shown, strict=True):
         for name, colour, dash in zip(_POLICIES, colours, dashes, strict=True):
             r = data.one(policy=name, load=load, replication=0)

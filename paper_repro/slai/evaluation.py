@@ -32,13 +32,13 @@ _PANELS = {
 }
 _STYLES = {
     "vLLM": ("#6b6b6b", ":"),
-    "Orca": ("#b08900", ":"),
+    "Orca": ("#b08900", (0, (1, 3))),
     "Sarathi-Serve FCFS": ("#c8553d", "-"),
     "Sarathi-Serve SPF": ("#c8553d", "--"),
-    "SLAI FCFS, fixed": ("#588b8b", "-"),
-    "SLAI SPF, fixed": ("#588b8b", "--"),
+    "SLAI FCFS, fixed": ("#588b8b", (0, (8, 2))),
+    "SLAI SPF, fixed": ("#588b8b", "-."),
     "SLAI SPF, dynamic": ("#0b3954", "-"),
-    "SLAI SPF, dynamic, user priority": ("#8f6c9f", "--"),
+    "SLAI SPF, dynamic, user priority": ("#8f6c9f", (0, (5, 1, 1, 1))),
 }
 
 
@@ -149,7 +149,7 @@ def plot(data: Data, plt: Any) -> Any:
             for policy, (color, dash) in _STYLES.items():
                 values = [_values(data, convention, policy, rate, name) for rate in rates]
                 means = [float(np.nanmean(v)) if np.isfinite(v).any() else math.nan for v in values]
-                axes.plot(rates, means, dash, color=color, linewidth=1.6, label=policy)
+                axes.plot(rates, means, linestyle=dash, color=color, linewidth=1.6, label=policy)
             axes.set_yscale("log")
             if name in LIMITS_S:
                 axes.axhline(LIMITS_S[name], color="black", linewidth=0.8, label="limit")

@@ -63,7 +63,7 @@ def plot(data: Data, plt: Any) -> Any:
     figure, axes = plt.subplots()
     axes.plot(budgets, [data.one(budget=b)["ttft_ms"] for b in budgets], label="TTFT, fitted")
     axes.plot(list(FIG_5A), [float(t) for _, t in FIG_5A.values()], "o", color="#0b3954", label="TTFT, published")
-    axes.set(xlabel="token budget", ylabel="TTFT of a 2048-token prompt, ms", ylim=(0, 800))
+    axes.set(xlabel="token budget, tokens", ylabel="TTFT of a 2048-token prompt, ms", ylim=(0, 800))
     other = axes.twinx()
     other.plot(budgets, [data.one(budget=b)["batch_ms"] for b in budgets], "--", color="#c8553d", label="batch, fitted")
     other.plot(list(FIG_5A), [float(b) for b, _ in FIG_5A.values()], "s", color="#c8553d", label="batch, published")

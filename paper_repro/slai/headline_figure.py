@@ -27,7 +27,7 @@ def _bars(data: Data, axes: Any) -> None:
     axes.set_yticks(places, list(POLICIES))
     axes.set(xlabel="capacity, requests per second", title="Median TTFT < 0.5 s, p99 TBT within limits")
     axes.grid(axis="y", visible=False)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=9)
 
 
 def _dots(data: Data, axes: Any, names: list[str], kind: str, printed: float) -> None:
@@ -70,6 +70,6 @@ def plot(data: Data, plt: Any) -> Any:
         *([x for p in part for x in p] for part in zip(*shown, strict=True)),
         loc="outside lower center",
         ncols=5,
-        fontsize=8,
+        fontsize=9,
     )
     return figure

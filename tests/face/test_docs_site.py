@@ -51,3 +51,5 @@ def test_formulas_are_typeset_without_scripts(site: Path) -> None:
     text = (site / "reference" / "generated" / "theorems.html").read_text(encoding="utf-8")
     assert text.count("<math") > 39
     assert "$$" not in text
+    # a condition is a sentence, not the object that checks it
+    assert "&lt;function" not in text and "Condition(" not in text

@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if "generated" not in p.parts)]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(p for p in (ROOT / "docs").rglob("*.md") if "generated" not in p.parts),
+]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 
 
@@ -77,4 +81,5 @@ def test_readme_prints_what_the_command_prints() -> None:
     spec.loader.exec_module(refresh)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"$ {refresh.SAMPLE}\n{refresh.printed(refresh.SAMPLE)}\n```" in readme
+    assert refresh.policies() in readme
     assert all((ROOT / "docs" / "pictures" / name).is_file() for name in refresh.PICTURES)

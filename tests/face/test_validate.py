@@ -124,3 +124,20 @@ def test_what_does_not_fit_is_refused() -> None:
         tq.validate(**{**TINY, "policies": ["sarathi", "sarathi"]})
     with pytest.raises(InputError, match="model has positions for"):
         tq.validate(**{**TINY, "classes": ["200000:5"]})
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--executor", "sglang"], "executor is 'sglang'; expected torch or vllm"),
+        (["--executor", "vllm", "--out", "x.md"], "--out is not taken with --executor vllm"),
+        (["--executor", "vllm", "--policies", "wait"], "policy 'wait' is none of vLLM's here"),
+        (["--executor", "vllm", "--policies", "sarathi", "--clock", "busy"], "clock is 'busy'"),
+        (["--executor", "vllm", "--policies", "sarathi", "--model", "nowhere"], "no folder with config.json"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_bad_input_of_the_vllm_executor(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+
+    assert run(["validate", *words]) == 2
+    assert says in capsys.readouterr().err

@@ -65,7 +65,10 @@ SOLUTIONS: dict[tuple[int, int], str] = {
         "answer = low"
     ),
     (6, 2): "answer = tq.drain_time_s(system, fluid.DecodeFirst(), tq.FluidState(50_000), horizon_s=2000)",
-    (6, 3): ("prefill = time(1024, 0, 0, 1024 / 128) / 1024\nanswer = 1 / (128 * prefill + 15 * time(8, 0, 0, 8) / 8)"),
+    (6, 3): (
+        "answer = 1 / (time(128, 0, 0, 1) + 15 * time(8, 0, 0, 8) / 8)\n"
+        "assert abs(answer / tq.chain_capacity(chain(8, exact.PrefillFirst(128))) - 1) < 1e-9"
+    ),
     (7, 1): "answer = tokens_per_s / (128 * 8.5 + output)",
     (7, 2): (
         "ours, other = (serve(p, 1.5, 600.0, {}, 5, 0).ttft_p50_s for p in (SLAI, SARATHI))\n"

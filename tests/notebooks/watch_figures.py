@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from io import BytesIO
 from typing import Any
 
 from matplotlib.backend_bases import FigureCanvasBase
@@ -26,7 +27,8 @@ def _named(axis: Any, axes: Any) -> bool:
 def _watch(self: Any, *args: Any, **kwargs: Any) -> Any:
     figure = self.figure
     done = _print(self, *args, **kwargs)
-    for axes in figure.axes:
+    shown = bool(args) and isinstance(args[0], BytesIO)  # a file is not what the reader sees
+    for axes in figure.axes if shown else ():
         if axes.has_data() or axes.collections:
             texts = [axes.xaxis.label, axes.yaxis.label, axes.title, *axes.get_xticklabels(), *axes.get_yticklabels()]
             small = min((text.get_fontsize() for text in texts if text.get_text()), default=99.0)

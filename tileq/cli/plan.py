@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["EXAMPLE", "plan"]
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from tileq.cli import options as o
 from tileq.cli.show import show
@@ -13,6 +13,7 @@ EXAMPLE = "Example: tileq plan --gpu a100-sxm-80gb --workload chat --tbt 0.05"
 
 Rate = Annotated[float | None, o.option("Requests/s to serve: headroom, replicas.", o.TRAFFIC, converter=o.number)]
 Check = Annotated[bool, o.option("Simulate the plan against its capacity.", o.OUTPUT, show_default=False)]
+Cluster = Annotated[str | None, o.option("Nodes, router and link: a file (docs/howto/cluster.md).", o.MACHINE)]
 Disaggregate = Annotated[bool, o.option("Also as prefill and decode pools.", o.MACHINE, show_default=False)]
 Link = Annotated[float | None, o.option("With it: a node's port, GB/s; 50.", o.MACHINE, converter=o.number)]
 Fabric = Annotated[float | None, o.option("With it: all transfers, GB/s; no limit.", o.MACHINE, converter=o.number)]
@@ -25,6 +26,7 @@ def plan(
     model: o.Model = "llama-3.1-8b",
     tp: o.Tp = 1,
     nodes: o.Nodes = 1,
+    cluster: Cluster = None,
     disaggregate: Disaggregate = False,
     link: Link = None,
     fabric: Fabric = None,
@@ -54,6 +56,9 @@ def plan(
     from tileq.cli.plan_text import render_plan
     from tileq.plots import figure
 
+    if cluster is not None:
+        _of_cluster(locals())
+        return
     if plot is not None:
         figure.check(plot)
     answer = planning.plan(
@@ -88,3 +93,24 @@ def plan(
     if check:
         document["check"] = answer.check()
     show(document, lambda console: render_plan(document, console), as_json=json)
+
+
+_OF_ONE_KIND = {"gpu": "h100-sxm", "model": "llama-3.1-8b", "tp": 1, "nodes": 1, "disaggregate": False, "link": None,
+                "fabric": None, "dtype": "bf16", "kv_dtype": None, "memory_utilisation": 0.9, "times": "corrected",
+                "calibration": None, "prefix_cache": None, "tbt": None, "ttft": None, "max_num_seqs": None,
+                "max_tokens": 8192, "engine": "vllm", "check": False, "plot": None}  # fmt: skip
+
+
+def _of_cluster(given: dict[str, Any]) -> None:
+    from tileq.cli.cluster_text import render_cluster_plan
+    from tileq.planning_cluster import plan_cluster
+    from tileq_theory.errors import InputError
+
+    for name, default in _OF_ONE_KIND.items():
+        if given[name] != default:
+            raise InputError(
+                f"--{name.replace('_', '-')} beside --cluster, which is a question of its own; leave it out"
+            )
+    names = ("rate", "trace", "workload", "classes", "conversations", "convention")
+    document = plan_cluster(given["cluster"], **{name: given[name] for name in names}).to_dict()
+    show(document, lambda console: render_cluster_plan(document, console), as_json=given["json"])

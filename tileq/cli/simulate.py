@@ -22,8 +22,10 @@ EXAMPLE = "Example: tileq simulate --policy slai:order=spf --load 0.9 --paying 0
 Save = Annotated[Path | None, o.option("Keep the first run, losslessly (.npz).", o.OUTPUT)]
 Export = Annotated[Path | None, o.option("A row per request: .csv or .parquet.", o.OUTPUT)]
 Picture = Annotated[
-    Literal["queues", "batches", "kv", "hits", "gantt", "tenants"] | None, o.option("What to draw; queues.", o.OUTPUT)
+    Literal["queues", "batches", "kv", "hits", "gantt", "nodes", "pools", "tenants"] | None,
+    o.option("What to draw; queues (nodes of a cluster).", o.OUTPUT),
 ]
+Cluster = Annotated[str | None, o.option("Nodes, router and link: a file (docs/howto/cluster.md).", o.MACHINE)]
 Rate = Annotated[float | None, o.option("Requests/s over all nodes.", o.TRAFFIC, converter=o.number)]
 Load = Annotated[float | None, o.option("Rate as a share of capacity.", o.TRAFFIC, converter=o.number)]
 
@@ -31,6 +33,7 @@ Load = Annotated[float | None, o.option("Rate as a share of capacity.", o.TRAFFI
 def simulate(
     *,
     policy: o.Policy = "sarathi",
+    cluster: Cluster = None,
     gpu: o.Gpu = "h100-sxm",
     model: o.Model = "llama-3.1-8b",
     tp: o.Tp = 1,
@@ -85,6 +88,9 @@ def simulate(
         ready_file("--save", save, (".npz",))
     if export is not None:
         ready_file("--export", export, (".csv", ".parquet"))
+    if cluster is not None:
+        _of_cluster(locals())
+        return
     answer = simulating.simulate(
         policy,
         rate=rate,
@@ -131,6 +137,35 @@ def simulate(
         answer.plot(plot, picture or "queues")
     document = answer.to_dict()
     show(document, lambda console: _render(document, console), as_json=json)
+
+
+# what one replica is asked with, and a cluster's file says for each of its nodes
+_OF_ONE_NODE = {"policy": "sarathi", "gpu": "h100-sxm", "model": "llama-3.1-8b", "tp": 1, "nodes": 1, "dtype": "bf16",
+                "kv_dtype": None, "memory_utilisation": 0.9, "times": "corrected", "calibration": None, "tbt": None,
+                "token_budget": None, "max_num_seqs": None, "kv_tokens": None, "preemption": "recompute",
+                "swap_gb_per_s": 25.0, "paying": None, "check": False}  # fmt: skip
+
+
+def _of_cluster(given: dict[str, Any]) -> None:
+    from tileq.cli.cluster_text import render_cluster
+    from tileq.simulating_cluster import simulate_cluster
+    from tileq_theory.errors import InputError
+
+    for name, default in _OF_ONE_NODE.items():
+        if given[name] != default:
+            raise InputError(f"--{name.replace('_', '-')} beside --cluster; the file says it for each of its nodes")
+    names = ("rate", "load", "requests", "replications", "seed", "trace", "workload", "classes", "convention", "folder")
+    answer = simulate_cluster(
+        given["cluster"], progress=False if given["json"] else None, **{name: given[name] for name in names}
+    )
+    if given["save"] is not None:
+        answer.save(given["save"])
+    if given["export"] is not None:
+        (answer.run.to_csv if given["export"].suffix == ".csv" else answer.run.to_parquet)(given["export"])
+    if given["plot"] is not None:
+        answer.plot(given["plot"], given["picture"] or "nodes")
+    document = answer.to_dict()
+    show(document, lambda console: render_cluster(document, console), as_json=given["json"])
 
 
 def _render(d: dict[str, Any], console: Console) -> None:

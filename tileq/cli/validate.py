@@ -12,12 +12,14 @@ from tileq.cli import options as o
 from tileq.cli.show import show
 from tileq.cli.text import facts, paragraph, table, title
 from tileq.words import number, seconds
+from tileq_theory.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 EXAMPLE = "Example: tileq validate --folder mine --report mine.html    (ten minutes)"
 
+Runner = Annotated[str, o.option("torch, or vllm (where it is installed).", o.MACHINE)]
 Shape = Annotated[str, o.option("small, a folder, or a name.", o.MACHINE)]
 Device = Annotated[str, o.option("cpu, cuda or cuda:NUMBER.", o.MACHINE)]
 Dtype = Annotated[str | None, o.option("fp32 (CPU), bf16 (CUDA) or fp16.", o.MACHINE)]
@@ -38,6 +40,7 @@ Report = Annotated[Path | None, o.option("Write the report as HTML.", o.OUTPUT)]
 
 def validate(
     *,
+    executor: Runner = "torch",
     model: Shape = "small",
     device: Device = "cpu",
     dtype: Dtype = None,
@@ -69,6 +72,32 @@ def validate(
     from tileq.calibrating import writable
     from tileq.experiments import parse_rates
 
+    if executor == "vllm":
+        from tileq.cli.validate_vllm import refuse, render_vllm
+        from tileq.validating_vllm import validate_vllm
+
+        refuse(calibration=calibration, folder=folder, out=out, report=report, smoke=smoke or None, dtype=dtype)
+        answer = validate_vllm(
+            model=model,
+            device=device,
+            classes=classes,
+            workload=workload,
+            trace=trace,
+            policies=[name.strip() for name in policies.split(",")],
+            fractions=None if fractions is None else parse_rates(fractions),
+            requests=requests,
+            max_num_seqs=max_num_seqs,
+            token_budget=token_budget,
+            max_tokens=max_tokens,
+            kv_tokens=kv_tokens,
+            clock=clock,
+            seed=seed,
+            say=_say,
+        )
+        show(answer.to_dict(), lambda console: render_vllm(answer.to_dict(), console), as_json=json)
+        return
+    if executor != "torch":
+        raise InputError(f"executor is {executor!r}; expected torch or vllm")
     for path in (out, report):
         if path is not None:
             writable(path)

@@ -19,9 +19,11 @@ from tileq_engine.simulator_collect import (
     gap_record,
     integrals,
     merge_pairs,
+    prefix_hits,
     table_columns,
     write_back,
 )
+from tileq_engine.simulator_extras import tenant_record
 from tileq_engine.simulator_result import GapRecord, GapSums, IterationSamples, Trace
 from tileq_engine.simulator_state import SAMPLE_FIELDS, TRACE_FIELDS, State
 
@@ -45,23 +47,24 @@ _WHOLE = {
 }
 
 
-def _node_run(made: Layout, r: int, state: State, pairs: Pairs, names: tuple[str, ...], end: int) -> NodeRun:
+def _node_run(made: Layout, r: int, state: State, pairs: Pairs, requests: Requests, end: int) -> NodeRun:
     node, N = made.nodes[r], made.own[1]
     own = {name: int(made.get(N, r, field)) for name, field in _NODE.items()}
+    rows = table_columns(state.SA, state.scalar("nsamples"), state.scalar("row"))
     up = int(made.get(N, r, "up_ps")) + (end - int(made.get(N, r, "since")) if made.get(N, r, "up") else 0)
     return NodeRun(
         name=node.name,
         role=node.role,
         node=node,
         end_ps=state.scalar("now"),
-        counters={**counters(state, node.config), **own},
+        counters={**counters(state, made.configs[r]), **own},
         integrals={**integrals(state), "up_ps": up},
-        samples=IterationSamples(
-            state.scalar("stride"),
-            *table_columns(state.SA, state.scalar("nsamples"), state.scalar("row"))[:SAMPLE_FIELDS],
-        ),
-        gaps=gap_record(state, pairs, names),
+        samples=IterationSamples(state.scalar("stride"), *rows[:SAMPLE_FIELDS]),
+        gaps=gap_record(state, pairs, requests.group_names or ("class 0",)),
         trace=Trace(*table_columns(state.TR, state.scalar("ntrace"), TRACE_FIELDS)),
+        prefix_hit_tokens=prefix_hits(state, len(requests)),
+        tenants=tenant_record(state, rows[SAMPLE_FIELDS:], requests, made.configs[r]),
+        bottlenecks=pairs.bottlenecks(),
     )
 
 
@@ -84,8 +87,8 @@ def merged_gaps(records: list[GapRecord]) -> GapRecord:
 def _summed(nodes: tuple[NodeRun, ...], made: Layout, moves: Any, transfers: Any) -> dict[str, int]:
     C = made.own[0]
     total = {}
-    for name in nodes[0].counters:
-        values = [node.counters[name] for node in nodes]
+    for name in dict.fromkeys(name for node in nodes for name in node.counters):
+        values = [node.counters.get(name, 0) for node in nodes]
         total[name] = max(values) if name in _PEAKS else sum(values)
     total["rejected"] += int(made.get(C, 0, "rejected"))
     whole = {name: int(made.get(C, 0, field)) for name, field in _WHOLE.items()}
@@ -104,12 +107,11 @@ def collect_cluster(
     transfers: np.ndarray,
 ) -> ClusterRun:
     """Return the run that has ended in the arrays of `made`."""
-    names = requests.group_names or ("class 0",)
     states = [made.node_state(r) for r in range(len(made.nodes))]
     for state in states:
         write_back(state)
     end = max(state.scalar("now") for state in states)
-    nodes = tuple(_node_run(made, r, state, pairs[r], names, end) for r, state in enumerate(states))
+    nodes = tuple(_node_run(made, r, state, pairs[r], requests, end) for r, state in enumerate(states))
     columns: dict[str, Any] = dict(zip(COLUMNS, states[0].columns(*COLUMNS.values()), strict=True))
     X = made.own[3]
     return ClusterRun(
@@ -123,6 +125,7 @@ def collect_cluster(
         prefill_node=made.column(X, "source"),
         routed=made.column(X, "routed"),
         **columns,
+        prefix_hit_tokens=np.asarray(np.sum([node.prefix_hit_tokens for node in nodes], axis=0), dtype=np.int64),
         nodes=nodes,
         gaps=merged_gaps([node.gaps for node in nodes]),
         transfers=Transfers(*(np.ascontiguousarray(c) for c in transfers.T)),

@@ -16,6 +16,7 @@ from tileq_engine.cluster.placing import put_due, relist
 from tileq_engine.cluster.touch import refresh
 from tileq_engine.cluster.trees import push_flight, sort_requests
 from tileq_engine.fairness import depart_tenant, unseat_tenant
+from tileq_engine.prefix_tree import evict_idle, give_back
 from tileq_engine.records import Records
 from tileq_engine.simulator_record import advance
 
@@ -38,9 +39,6 @@ def gather(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any, lost: int
     """List every request of a failing node in the first places of `H`; return (their number, tokens of KV lost)."""
     s = S[0]
     count = s.nwait
-    if s.account > 0:
-        for k in range(count):
-            depart_tenant(R, S, P, H[k])
     for k in range(s.pending):
         H[count] = H[len(H) - 1 - k]
         count += 1
@@ -48,6 +46,8 @@ def gather(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any, lost: int
         r = R[H[k]]
         lost += r.cached
         r.recomputed += r.cached
+        if s.account > 0 and k < s.nwait:
+            depart_tenant(R, S, P, H[k])
     for k in range(s.nres):
         b = B[O[k]]
         r = R[b.id]
@@ -57,13 +57,15 @@ def gather(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any, lost: int
         r.over = b.over
         r.recomputed += b.cached
         lost += b.cached
+        if s.account > 0:
+            unseat_tenant(R, S, P, b.id, b.cached)
+            depart_tenant(R, S, P, b.id)
+        if s.tree > 0:
+            give_back(S, P, b)
         b.phase = 0
         b.blocks = 0
         b.dec = 0
         b.chunk = 0
-        if s.account > 0:
-            unseat_tenant(R, S, P, b.id, b.cached)
-            depart_tenant(R, S, P, b.id)
         H[count] = b.id
         count += 1
     for k in range(count):
@@ -73,6 +75,9 @@ def gather(R: Records, B: Records, S: Records, H: Any, O: Any, P: Any, lost: int
         r.front = 0
         r.replay = 0
         r.status = 1
+    if s.tree > 0:
+        s.free = 0
+        evict_idle(S, P)  # all that is cached
     sort_requests(H, count)
     return count, lost
 
@@ -140,6 +145,9 @@ def break_flights(V: Any, K: Any, r: int) -> None:
         log_transfer(R, C, X, K[12], i, -1)
         N[d].coming -= 1
         need = admission_blocks(R, S[d : d + 1], i)
+        if S[d].tree > 0:
+            m = c.nodes + 1
+            evict_idle(S[d : d + 1], V[6][V[14][3 * m + d] : V[14][3 * m + d + 1]])
         S[d].promised -= need
         S[d].free += need
         refresh(S, C, N, K[2], K[4], K[5], d)

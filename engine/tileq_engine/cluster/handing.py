@@ -20,6 +20,7 @@ from tileq_engine.cluster.placing import tell
 from tileq_engine.cluster.routing import choose_node
 from tileq_engine.cluster.touch import refresh
 from tileq_engine.cluster.trees import pop_flight, push_flight
+from tileq_engine.prefix_tree import evict_idle
 from tileq_engine.records import Records
 from tileq_engine.simulator_record import advance
 
@@ -153,8 +154,11 @@ def give_blocks_back(V: Any, K: Any, i: int, now: int) -> None:
     C, N, Q, X, TL, TE = K[0], K[1], K[2], K[3], K[4], K[5]
     r = X[i].source
     s = S[r]
-    s.held -= R[i].held
-    s.free += R[i].held
+    if s.tree > 0:
+        m = C[0].nodes + 1
+        evict_idle(S[r : r + 1], V[6][V[14][3 * m + r] : V[14][3 * m + r + 1]])
+    s.held -= R[i].held - 1
+    s.free += R[i].held - 1
     if s.state == _RESTING and s.nsys > 0:
         advance(S[r : r + 1], now)
         s.now = now
@@ -175,7 +179,7 @@ def log_transfer(R: Records, C: Records, X: Records, TF: Any, i: int, end: int) 
     TF[at + 4] = x.begin
     TF[at + 5] = end
     TF[at + 6] = R[i].cached
-    TF[at + 7] = R[i].held
+    TF[at + 7] = R[i].held - 1
 
 
 def land(V: Any, K: Any, now: int) -> Any:

@@ -29,6 +29,7 @@ _LOG = 4096
 _POOLED = {"both": 0, "prefill": 0, "decode": 1}
 _ON_FULL = {"reject": 0, "reroute": 1, "hold": 2}
 _RESTING = 2
+_REROUTES = 3  # code of backpressure that sends requests elsewhere
 
 
 @dataclass(slots=True)
@@ -39,7 +40,7 @@ class Layout:
     configs: list[EngineConfig]
     view: list[Any]
     own: list[Any]
-    policies: list[tuple[Policy, bool]]  # one a set of rules; whether nobody may be preempted
+    policies: list[tuple[Policy, EngineConfig]]  # one a set of rules
     compiled: bool
 
     @property
@@ -205,6 +206,7 @@ def _set_nodes(made: Layout, cluster: Cluster, requests: Requests, stop_time_s: 
             r,
             n=0,
             state=_RESTING,
+            rested=-1,
             pairs_cap=pairs[r] // 3,
             closing=_FAR if never else last,
             hand=int(node.role == "prefill"),
@@ -259,10 +261,12 @@ def _own(
             weight=node.weight,
         )
     _set_places(made, X, keys)
-    limited = any(config.queue_limit is not None for config in made.configs)
+    pressed = [0 if config.backpressure is None else config.backpressure.code for config in made.configs]
+    limited = any(config.queue_limit is not None for config in made.configs) or max(pressed) > 1
     split = cluster.disaggregated
     fine = split or (cluster.on_full == "hold" and limited)
-    lazy = cluster.router.lazy and not fine and not (limited and cluster.on_full != "reject")
+    elsewhere = max(pressed) == _REROUTES or (limited and cluster.on_full != "reject")  # others may be looked at
+    lazy = cluster.router.lazy and not fine and not elsewhere
     seats = sum(made.get(made.view[2], r, "max_seqs") for r, node in enumerate(made.nodes) if node.role == "decode")
     flights = min(n, seats)
     made.put(C, 0, **_cluster_scalars(made, cluster, requests, size, seed, stop_time_s))
@@ -324,10 +328,10 @@ def _rule_sets(made: Layout) -> list[int]:
     for node, config in zip(made.nodes, made.configs, strict=True):
         rule = node.policy
         assert isinstance(rule, Policy)
-        key = (*rule.rules.values(), config.preemption == "none")
+        key = tuple(rule.rules_under(config).values())
         if key not in seen:
             seen[key] = len(seen)
-            made.policies.append((rule, config.preemption == "none"))
+            made.policies.append((rule, config))
         sets.append(seen[key])
     if len(seen) > RULE_SETS:
         raise InputError(

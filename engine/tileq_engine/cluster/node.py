@@ -11,8 +11,10 @@ __all__ = ["advance_node", "enter_node", "pair_room", "refused", "tokens_to_do"]
 
 from typing import Any
 
+from tileq_engine.pressure import bottleneck, note_bottleneck
 from tileq_engine.records import Records
-from tileq_engine.simulator_loop import begin_iteration, decide, end_iteration
+from tileq_engine.simulator_iteration import begin_iteration, end_iteration
+from tileq_engine.simulator_loop import decide
 from tileq_engine.simulator_record import advance
 from tileq_engine.simulator_step import turned_away
 
@@ -80,6 +82,11 @@ def advance_node(
             s.wake = 0
             s.state = _RESTING
             return 0
+        if s.ncauses + 4 > s.causes_cap:
+            return _FLUSH
+        if s.watch == 1 and s.rested >= 0:
+            note_bottleneck(S, P, s.rest_cause, s.rested, s.now, 0)
+            s.rested = -1
         tokens = decide(R, B, S, H, O, W, P, decodes, order, mixing, admit, victim)
         if s.error > 0:
             return _ERROR
@@ -87,6 +94,9 @@ def advance_node(
             if s.npreempt > 0 and s.empties <= s.nsys:
                 s.empties += 1  # whoever gave way may let another in at once
                 continue
+            if s.watch == 1:
+                s.rest_cause = bottleneck(R, B, S, H, P, 0, order, admit)
+                s.rested = s.now
             s.state = _RESTING
             continue
         s.empties = 0

@@ -194,7 +194,6 @@ class Cluster:
             raise InputError("a cluster has no nodes; expected at least one")
         for node in self.nodes:
             instance("a node of the cluster", node, Node)
-            _plain_engine(node)
         if sum(node.count for node in self.nodes) > _MOST_NODES:
             raise InputError(
                 f"the cluster has {sum(n.count for n in self.nodes)} nodes; expected {_MOST_NODES} at most"
@@ -264,17 +263,6 @@ class Cluster:
             "rebalance_gap": self.rebalance_gap,
             "failures": plain(list(self.failures)),
         }
-
-
-def _plain_engine(node: Node) -> None:
-    """Refuse settings of a single engine that the cluster's loop does not carry."""
-    plain = EngineConfig()
-    for name in ("prefix_cache", "tenants", "backpressure", "control", "watch"):
-        if getattr(node.config, name) != getattr(plain, name):
-            raise InputError(
-                f"node {node.name} has {name}={getattr(node.config, name)!r}; a cluster's nodes run without it: "
-                "leave it out, or simulate the node alone"
-            )
 
 
 def _router(given: Router | str) -> Router:

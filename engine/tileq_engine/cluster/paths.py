@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from tileq_engine.cluster.result import ClusterRun
 
 _POINTS = 4096
-_STATE = ("waiting", "running", "kv_blocks_used", "work_tokens")
+_STATE = ("waiting", "running", "kv_blocks_used", "work_tokens", "prefix_idle_blocks")
 _BATCH = ("prefill_tokens", "decode_tokens", "sequences")
-_TOTALS = ("served_prefill_tokens", "served_decode_tokens")
+_TOTALS = ("served_prefill_tokens", "served_decode_tokens", "prefix_lookup_tokens", "prefix_hit_tokens")
 
 
 def on_grid(samples: IterationSamples, name: str, at: Int[np.ndarray, "point"]) -> Int[np.ndarray, "point"]:

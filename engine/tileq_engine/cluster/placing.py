@@ -16,11 +16,12 @@ from tileq_engine.cluster.node import enter_node, tokens_to_do
 from tileq_engine.cluster.routing import choose_node
 from tileq_engine.cluster.touch import refresh, touch
 from tileq_engine.fairness import depart_tenant
+from tileq_engine.pressure import pressed
 from tileq_engine.records import Records
 from tileq_engine.simulator_record import advance
 
 _FLUSH, _GROW, _AGAIN = 6, 8, 9
-_REJECT, _REROUTE, _HOLD = 0, 1, 2
+_REJECT, _HOLD, _ELSEWHERE = 0, 2, 3
 _FAILED, _FULL, _REBALANCED = 0, 1, 2
 
 
@@ -86,6 +87,8 @@ def has_place(R: Records, S: Records, N: Records, r: int, i: int) -> Any:
     s = S[r]
     if n.up == 0 or (n.limit > 0 and s.nsys + n.coming >= n.limit):
         return False
+    if s.pressure > 1 and pressed(S[r : r + 1]):
+        return False
     tokens = R[i].prompt + R[i].gen if s.hand == 1 else R[i].prompt + R[i].output - s.emit
     return tokens <= s.total_blocks * s.block
 
@@ -123,10 +126,10 @@ def route_request(V: Any, K: Any, HK: Any, i: int, now: int) -> Any:
     source = -1
     if r == -2:
         return _AGAIN
-    if r >= 0 and c.full > _REJECT and not has_place(R, S, N, r, i):
+    if r >= 0 and (c.full > _REJECT or S[r].pressure == _ELSEWHERE) and not has_place(R, S, N, r, i):
         source = r
         r = roomiest(R, S, C, N, pool, i)
-        if r < 0 and c.full == _REROUTE:
+        if r < 0 and c.full != _HOLD:
             r = source  # which rejects it
             source = -1
     if r < 0:
@@ -202,7 +205,7 @@ def leave_queue(R: Records, S: Records, H: Any, P: Any, place: int, now: int) ->
 
 def rebalance_one(V: Any, K: Any, now: int) -> Any:
     """Move one waiting request from the longest to the shortest queue of the entry pool; return whether one moved."""
-    R, S, H, P, OFF = V[0], V[2], V[3], V[6], V[14]
+    R, S, H, OFF = V[0], V[2], V[3], V[14]
     C, N, Q, X, TL, TE = K[0], K[1], K[2], K[3], K[4], K[5]
     c = C[0]
     m = c.nodes + 1
@@ -223,7 +226,7 @@ def rebalance_one(V: Any, K: Any, now: int) -> Any:
     place = last_waiting(R, S[longest : longest + 1], part)
     if place < 0 or not has_place(R, S, N, shortest, part[place]):
         return False
-    own = P[OFF[3 * m + longest] : OFF[3 * m + longest + 1]]
+    own = V[6][OFF[3 * m + longest] : OFF[3 * m + longest + 1]]
     i = leave_queue(R, S[longest : longest + 1], part, own, place, now)
     refresh(S, C, N, Q, TL, TE, longest)
     put_due(C, X, i, _REBALANCED)

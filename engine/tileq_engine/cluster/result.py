@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["MOVE_REASONS", "ClusterRun", "Moves", "NodeLoad", "NodeRun", "Transfers"]
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from tileq_engine.cluster.nodes import Cluster, Node
 from tileq_engine.cluster.paths import cluster_samples, on_grid
+from tileq_engine.observed import Bottlenecks, TenantRecord
 from tileq_engine.requests import Requests
 from tileq_engine.run import Run
 from tileq_engine.simulator_result import GapRecord, IterationSamples, RawRun, Trace
@@ -79,6 +80,9 @@ class NodeRun:
     samples: IterationSamples
     gaps: GapRecord
     trace: Trace
+    prefix_hit_tokens: Requestwise
+    tenants: TenantRecord | None = None
+    bottlenecks: Bottlenecks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,7 @@ class ClusterRun:
     gaps_over_limit: Requestwise
     status: Requestwise
     reject_reason: Requestwise
+    prefix_hit_tokens: Requestwise
     nodes: tuple[NodeRun, ...]
     gaps: GapRecord
     transfers: Transfers
@@ -216,7 +221,9 @@ class ClusterRun:
         own = self.nodes[r]
         groups = np.unique(self.requests.group[chosen])
         gaps = _regrouped(own.gaps, groups)
-        return self._raw(chosen, own.node, gaps, own.samples, own.counters, own.integrals)
+        raw = self._raw(chosen, own.node, gaps, own.samples, own.counters, own.integrals)
+        hits = own.prefix_hit_tokens[chosen]
+        return replace(raw, prefix_hit_tokens=hits, tenants=own.tenants, bottlenecks=own.bottlenecks)
 
     def node_run(self, node: int | str, **facts: Any) -> Run:
         """Return `node_raw` as a `Run`."""
@@ -291,7 +298,8 @@ class ClusterRun:
 def _chosen(requests: Requests, chosen: Bool[np.ndarray, "request"]) -> Requests:
     """Return the chosen requests."""
     columns = {f.name: getattr(requests, f.name) for f in fields(requests)}
-    return Requests(**{k: v[chosen] if isinstance(v, np.ndarray) else v for k, v in columns.items()})
+    kept = {k: v[chosen] for k, v in columns.items() if isinstance(v, np.ndarray)}
+    return Requests(**kept, blocks=None if requests.blocks is None else requests.blocks.take(np.flatnonzero(chosen)))
 
 
 def _regrouped(gaps: GapRecord, groups: Int[np.ndarray, "group"]) -> GapRecord:

@@ -16,7 +16,7 @@ from tileq_engine.records import Records
 
 _RANDOM, _TREE, _FEW, _RING, _TENANT, _PREFIX = 0, 1, 2, 3, 4, 5
 _M1 = 4294967087
-_NOBODY, _CODE = -1, -2
+_NO_NODE, _CODE = -1, -2
 
 
 def draw_nodes(C: Records, Z: Any, count: int, among: int) -> None:
@@ -109,7 +109,7 @@ def tenant_node(V: Any, K: Any, HK: Any, choices: int, key: int, now: int) -> An
                 kept += 1
         if kept == 0:
             c.ncand = 0
-            return _NOBODY
+            return _NO_NODE
         c.ncand = kept
     return least_loaded(V, K, HK, 0, c.ncand, now)
 
@@ -121,7 +121,7 @@ def ring_node(C: Records, N: Records, Z: Any, key: int) -> Any:
         r = Z[c.ring + (key + k) % c.points]
         if N[r].up == 1:
             return r
-    return _NOBODY
+    return _NO_NODE
 
 
 def prefix_node(V: Any, K: Any, HK: Any, pool: int, key: int, now: int) -> Any:
@@ -149,7 +149,7 @@ def choose_node(V: Any, K: Any, HK: Any, pool: int, i: int, now: int) -> Any:
     c = C[0]
     q = Q[pool]
     if q.up == 0:
-        return _NOBODY
+        return _NO_NODE
     if q.kind == _TREE:
         return TL[pool * 2 * c.size + 1]
     if q.kind == _RANDOM:

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = ["simulate_cluster"]
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from tileq_engine.cluster.result import ClusterRun
 from tileq_engine.compile import compiled_kernels, entry_point, hook_for, plain_kernels
 from tileq_engine.records import STOPS
 from tileq_engine.requests import Requests
-from tileq_engine.simulator import Mode, policy_error
+from tileq_engine.simulator import Mode, cannot_compile, policy_error, try_plain
 from tileq_engine.simulator_collect import Pairs
 from tileq_theory.errors import InputError, instance, nonnegative_int
 
@@ -82,6 +83,7 @@ def simulate_cluster(
     instance("requests", requests, Requests)
     instance("cluster", cluster, Cluster)
     seed = nonnegative_int("seed", seed)
+    mode, notes = _own_rules(requests, cluster, mode)
     made = make_layout(
         requests,
         cluster,
@@ -118,7 +120,21 @@ def simulate_cluster(
         if code not in (_FLUSH, _AGAIN):
             break
     logs = np.concatenate(moves), np.concatenate(transfers)
-    return collect_cluster(made, requests, cluster, seed, mode, STOPS[code], pairs, *logs)
+    run = collect_cluster(made, requests, cluster, seed, mode, STOPS[code], pairs, *logs)
+    return replace(run, notes=notes) if notes else run
+
+
+def _own_rules(requests: Requests, cluster: Cluster, mode: Mode) -> tuple[Mode, tuple[str, ...]]:
+    """Try a user's own rules on a few requests; return the mode in which all can run, and why not in the given one."""
+    for node in cluster.nodes:
+        policy: Any = node.policy
+        if not policy.own_rules:
+            continue
+        try_plain(requests, policy, node.time, policy.settings(node.config))
+        reason = cannot_compile(policy) if mode != "python" else ""
+        if reason:
+            return "python", (reason,)
+    return mode, ()
 
 
 def _one_each(name: str, values: Any, requests: Requests) -> np.ndarray | None:
@@ -145,10 +161,8 @@ def _taken(made: Layout, place: int, counter: str, width: int) -> np.ndarray:
 def _hooks(made: Layout, kernels: Any) -> tuple[Any, ...]:
     """Return the hooks of every set of rules, the first set's again for those that are not needed."""
     found: list[Any] = []
-    for policy, none in made.policies:
-        rules = policy.rules
-        if none:
-            rules["eviction"] = "evict_none"
+    for policy, config in made.policies:
+        rules = policy.rules_under(config)
         found += [hook_for(kind, rules[kind], kernels) for kind in _KINDS]
     while len(found) < RULE_SETS * len(_KINDS):
         found += found[: len(_KINDS)]

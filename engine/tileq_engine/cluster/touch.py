@@ -15,7 +15,7 @@ from tileq_engine.cluster.trees import set_event, set_load
 from tileq_engine.records import Records
 
 _DUE, _OPEN, _RESTING, _STOPPED = 0, 1, 2, 3
-_QUEUE, _WORK, _PASSES, _BLOCKS = 0, 1, 2, 3
+_BY_QUEUE, _BY_WORK, _BY_PASSES, _BY_BLOCKS = 0, 1, 2, 3
 _FAR = 1 << 62
 
 
@@ -59,11 +59,11 @@ def load_of(S: Records, N: Records, r: int, by: int) -> Any:
     """Return the load of node `r` by requests, by tokens left, by times given a request, or by its blocks used."""
     n = N[r]
     s = S[r]
-    if by == _QUEUE:
+    if by == _BY_QUEUE:
         load = float(s.nsys + n.coming)
-    elif by == _WORK:
+    elif by == _BY_WORK:
         load = float(s.work)
-    elif by == _PASSES:
+    elif by == _BY_PASSES:
         load = float(n.passes)
     else:
         load = (s.total_blocks - s.free) / float(s.total_blocks)
@@ -88,6 +88,6 @@ def refresh(S: Records, C: Records, N: Records, Q: Records, TL: Any, TE: Any, r:
         set_event(C, N, TE, r)
         n.load = load_of(S, N, r, q.by)
         set_load(C, N, TL, n.pool, r, n.up)
-    elif q.by == _PASSES:
+    elif q.by == _BY_PASSES:
         n.load = load_of(S, N, r, q.by)
         set_load(C, N, TL, n.pool, r, n.up)

@@ -131,6 +131,12 @@ class DecoderConfig:
             raise InputError(
                 f"architecture {self.architecture!r} is not supported; supported: {', '.join(ARCHITECTURES)}"
             )
+        beyond = [t for t in self.eos_token_ids if not 0 <= t < self.vocab_size]
+        if beyond:
+            raise InputError(
+                f"decoder config: eos_token_id {beyond[0]} is outside the vocabulary of {self.vocab_size}; "
+                "a text would never end with it"
+            )
         if self.sliding_window is not None:
             positive_int("decoder config: sliding_window", self.sliding_window)
         if any(not 0 <= i < self.layers for i in self.sliding_layers):

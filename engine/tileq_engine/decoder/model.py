@@ -210,25 +210,34 @@ class Decoder:
 
         The stages of a layer: its part of the cache, the stream after its attention, the stream after its MLP.
         """
+        stages = self._stages(batch, sequence)
+        while True:
+            # the mode is the thread's: it must not stay on while the caller holds a stage, or drops the rest
+            with torch.inference_mode(), denormals_flushed():
+                found = next(stages, None)
+            if found is None:
+                return
+            yield found
+
+    def _stages(self, batch: FlatBatch, sequence: int) -> Iterator[tuple[str, torch.Tensor]]:
         rows = slice(int(batch.host_query_start[sequence]), int(batch.host_query_start[sequence + 1]))
         held = -(-int(batch.host_context_tokens[sequence]) // self.block_tokens)
         blocks = batch.block_table[sequence, :held].to(torch.int64)
         earlier = int(batch.host_context_tokens[sequence]) - (rows.stop - rows.start)
-        with torch.inference_mode():
-            plan = self.attention.plan(batch, self.kv)
-            turned = self._turns(batch.positions)
-            x = self._embed(batch)
-            yield "the embedding", x[rows]
-            for i, layer in enumerate(self.weights.layers):
-                cached = torch.stack((self.kv.keys[i][blocks], self.kv.values[i][blocks]))
-                yield f"layer {i} (its cache of earlier tokens)", cached.flatten(1, 2)[:, :earlier]
-                x = x + self._attend(i, layer, x, batch, plan, turned)
-                yield f"layer {i} (attention)", x[rows]
-                x = x + self._mlp(layer, x)
-                yield f"layer {i} (MLP)", x[rows]
-            last = x[rows.stop - 1 : rows.stop]
-            yield "the last norm", self._norm(last, self.weights.norm)
-            yield "the output matrix", linear(self._norm(last, self.weights.norm), self.weights.head)
+        plan = self.attention.plan(batch, self.kv)
+        turned = self._turns(batch.positions)
+        x = self._embed(batch)
+        yield "the embedding", x[rows]
+        for i, layer in enumerate(self.weights.layers):
+            cached = torch.stack((self.kv.keys[i][blocks], self.kv.values[i][blocks]))
+            yield f"layer {i} (its cache of earlier tokens)", cached.flatten(1, 2)[:, :earlier]
+            x = x + self._attend(i, layer, x, batch, plan, turned)
+            yield f"layer {i} (attention)", x[rows]
+            x = x + self._mlp(layer, x)
+            yield f"layer {i} (MLP)", x[rows]
+        last = x[rows.stop - 1 : rows.stop]
+        yield "the last norm", self._norm(last, self.weights.norm)
+        yield "the output matrix", linear(self._norm(last, self.weights.norm), self.weights.head)
 
     def _turns(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines of the batch's positions, once for all layers."""

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 
 from tileq_engine.decoder.config import DecoderConfig
+from tileq_engine.decoder.pool import free_bytes
 from tileq_theory.errors import InputError
 
 
@@ -60,12 +61,24 @@ class Part:
     tensor: Float[torch.Tensor, "*shape"]
 
 
+def _too_large(config: DecoderConfig, dtype: torch.dtype, device: torch.device | str, size: int, free: int) -> str:
+    kind = str(dtype).removeprefix("torch.")
+    return (
+        f"{config.parameters} parameters in {kind} need {size / 2**30:.2f} GiB on {device}, where "
+        f"{free / 2**30:.2f} GiB are free, so that no KV block would fit; give a smaller "
+        "model, another dtype or another device"
+    )
+
+
 def allocate(config: DecoderConfig, dtype: torch.dtype, device: torch.device | str) -> Weights:
     """Return weights of the right shapes, not yet filled."""
 
     def empty(*shape: int) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype, device=device)
 
+    size = config.parameters * torch.empty((), dtype=dtype).element_size()
+    if size > (free := free_bytes(device)):  # a host would promise more than it has, and end the process later
+        raise InputError(_too_large(config, dtype, device, size, free))
     h, q, kv, inner = config.hidden_size, config.q_size, config.kv_size, config.intermediate_size
     try:
         layers = tuple(
@@ -91,11 +104,7 @@ def allocate(config: DecoderConfig, dtype: torch.dtype, device: torch.device | s
     except (torch.OutOfMemoryError, RuntimeError) as error:
         if "memory" not in str(error):
             raise
-        size = config.parameters * torch.empty((), dtype=dtype).element_size()
-        raise InputError(
-            f"the weights need {size / 2**30:.2f} GiB as {dtype} and {device} has no room for them; "
-            "take a smaller model, bfloat16, or another device"
-        ) from None
+        raise InputError(_too_large(config, dtype, device, size, free)) from None
 
 
 def parts(config: DecoderConfig, weights: Weights) -> Iterator[Part]:

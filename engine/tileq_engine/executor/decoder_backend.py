@@ -212,6 +212,7 @@ def make_backend(
 
     if device.split(":")[0] not in ("cpu", "cuda") or (device.startswith("cuda") and not torch.cuda.is_available()):
         raise InputError(f"device {device!r} is not there; expected cpu" + (", or cuda where torch sees a GPU"))
+    block_tokens = positive_int("block_tokens", block_tokens)
     cuda = device.startswith("cuda")
     format_ = dtype or ("bf16" if cuda else "fp32")
     if format_ not in _DTYPES:
@@ -224,6 +225,11 @@ def make_backend(
     else:
         weights = random_weights(config, seed=seed, dtype=number, device=device)
     fits = blocks_that_fit(config, device, number, block_tokens=block_tokens)
+    if fits < 1:
+        raise InputError(
+            f"no KV block of {block_tokens} tokens fits on {device} beside the weights; give a smaller model, another "
+            "dtype or smaller blocks"
+        )
     asked = min(fits, 4096) if kv_tokens is None and not cuda else fits
     blocks = asked if kv_tokens is None else max(1, positive_int("kv_tokens", kv_tokens) // block_tokens)
     decoder = Decoder(config, weights, blocks=blocks, block_tokens=block_tokens, attention=attention)

@@ -24,7 +24,10 @@ def replay(served: Served) -> RawRun:
     config = raw.config.with_(
         stop_time_s=None, stop_backlog=None, stop_iterations=None, trace_limit=members, sample_limit=len(served.log) + 2
     )
-    return simulate_recorded(raw.requests.head(arrived), raw.policy, served.log["duration_ps"], config, raw.time)
+    durations = served.log["duration_ps"]
+    if raw.stop_reason == "finished":  # whoever came after the last iteration was rejected: let the replay get there
+        durations = np.append(durations, 1)
+    return simulate_recorded(raw.requests.head(arrived), raw.policy, durations, config, raw.time)
 
 
 def differences(served: Served, replayed: RawRun) -> list[str]:
@@ -58,6 +61,8 @@ def differences(served: Served, replayed: RawRun) -> list[str]:
 
 def _decisions(raw: RawRun) -> np.ndarray:
     trace = raw.trace
+    if not len(trace.iteration):  # nobody ever ran
+        return np.zeros(0, dtype=np.int64)
     edges = np.flatnonzero(np.diff(trace.iteration, prepend=-1))
     parts = (np.split(column, edges[1:]) for column in (trace.request, trace.prefill_tokens, trace.decode))
     return np.array([decision_of(*batch) for batch in zip(*parts, strict=True)], dtype=np.int64)

@@ -41,10 +41,10 @@ def priority_aging(
 
         T_i = a_i + step_s (p_i - p).
 
-    After T_i nobody who arrives is admitted before i: it waits at most step_s (p_i - p) longer than first come, first
-    served with the requests found at T_i, whatever comes later, at any load and for ever. If no request is preempted,
-    every iteration while i waits serves at least one token of those n_i who stand before it or are resident at T_i, as
-    they leave at least one unserved; with w_i tokens left in them and no iteration longer than t,
+    Nobody who arrives after T_i is admitted before i, at any load and for ever. So while i waits beyond T_i all
+    residents are of those who were there at T_i and either resident or before i in order; if w_i tokens of them are
+    left at T_i, nobody is preempted and no iteration is longer than t, then each further iteration serves at least one
+    of these tokens, and after the last of them i stands first before an empty system:
 
         admission - a_i <= step_s (p_i - p) + (w_i + 1) t.
 

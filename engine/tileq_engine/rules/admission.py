@@ -14,7 +14,7 @@ from tileq_engine.batch import admission_need, blocks_for
 from tileq_engine.prefix_tree import find_prefix, found_tokens, spared_blocks
 from tileq_engine.records import Records
 
-_NOBODY = 0  # phase of a slot without a resident
+_EMPTY_SEAT = 0  # phase of a slot without a resident
 _CLIPPED = 4096  # tokens: an output limit is rarely used up
 
 
@@ -68,7 +68,7 @@ def admit_estimate(R: Records, B: Records, S: Records, P: Any, i: int) -> Any:
     expected = 0
     for slot in range(len(B)):
         b = B[slot]
-        if b.phase != _NOBODY:
+        if b.phase != _EMPTY_SEAT:
             expected += min(max(R[b.id].predicted - b.gen, 0), _CLIPPED)
     tokens = (expected * s.reserve) // 1000 + min(max(r.predicted - r.gen, 1), _CLIPPED)
     return 1 if need * s.block + tokens <= s.free * s.block else 0

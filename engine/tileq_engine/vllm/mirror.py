@@ -31,12 +31,12 @@ _LEAST = 1 << 12
 class Decision:
     """Who gets how many tokens of the next iteration, and whose blocks are taken back for it.
 
-    `tokens` is in order of admission; a decode counts 1. `decodes` of them are decodes.
+    `tokens` is in order of admission; a decode counts 1. `prefills` are those of them that are in their prefill.
     """
 
     tokens: dict[str, int] = field(default_factory=dict)
     preempted: list[str] = field(default_factory=list)
-    decodes: int = 0
+    prefills: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +199,10 @@ class Mirror:
                 break  # a batch that only took back lets another in at once
         self.open = len(batch) > 0
         names = self.names
-        tokens = {
-            names[i]: (chunk or 1) for i, chunk in zip(batch.ids.tolist(), batch.prefill_tokens.tolist(), strict=True)
-        }
-        return Decision(tokens, lost, self.rules.facts("ndec")[0])
+        chunks = batch.prefill_tokens.tolist()
+        members = [names[i] for i in batch.ids.tolist()]
+        tokens = {name: chunk or 1 for name, chunk in zip(members, chunks, strict=True)}
+        return Decision(tokens, lost, [name for name, chunk in zip(members, chunks, strict=True) if chunk])
 
     def shape(self) -> tuple[int, int, int, int]:
         """Return what an iteration's time depends on: tokens, query-key pairs, KV tokens read, sequences."""

@@ -179,7 +179,8 @@ class TileqScheduler(AsyncScheduler):
         if decision is not None:
             self._caps = self._caps_of(planned)
             requests = self.requests
-            let_in = [r for r in map(requests.__getitem__, planned) if r.status != RequestStatus.RUNNING]
+            prefills = [requests[name] for name in decision.prefills]  # whoever is let in begins with one
+            let_in = [request for request in prefills if request.status != RequestStatus.RUNNING]
             holding = set(self.kv_holding_waiting)
             self.waiting.admit(r for r in let_in if r not in holding)
             self.kv_holding_waiting.admit(r for r in let_in if r in holding)

@@ -67,13 +67,8 @@ def draw_node(pick: Pick, name: str, role: Any, convention: Any, tight: bool) ->
     return Node(
         name,
         IterationTime(
-            launch_s=pick(1, 30) * 1e-5,
-            tile_s=pick(0, 4) * 1e-4,
-            tile_tokens=pick(1, 16),
-            token_s=pick(0, 3) * 1e-5,
-            pair_s=pick(0, 3) * 1.7e-9,
-            kv_token_s=pick(0, 3) * 1.3e-8,
-            sequence_s=pick(0, 2) * 1e-6,
+            launch_s=pick(1, 30) * 1e-5, tile_s=pick(0, 4) * 1e-4, tile_tokens=pick(1, 16), token_s=pick(0, 3) * 1e-5,
+            pair_s=pick(0, 3) * 1.7e-9, kv_token_s=pick(0, 3) * 1.3e-8, sequence_s=pick(0, 2) * 1e-6,
         ),
         policy(rule, **params),
         EngineConfig(
@@ -89,7 +84,7 @@ def draw_node(pick: Pick, name: str, role: Any, convention: Any, tight: bool) ->
         count=pick(1, 2),
         weight=(1.0, 1.0, 2.0, 0.5)[pick(0, 3)],
         start_s=0.0 if pick(0, 4) else pick(1, 20) * 1e-3,
-    )
+    )  # fmt: skip
 
 
 def draw_setting(seed: int) -> Setting:
@@ -161,14 +156,11 @@ def referee(x: Setting) -> ClusterReference:
         Request(id=i, arrival=int(a), prompt=int(p), output=int(o), predicted=int(g))
         for i, (a, p, o, g) in enumerate(
             zip(
-                x.requests.arrival_ps,
-                x.requests.prompt_tokens,
-                x.requests.output_tokens,
-                x.requests.predicted_output_tokens,
-                strict=True,
+                x.requests.arrival_ps, x.requests.prompt_tokens, x.requests.output_tokens,
+                x.requests.predicted_output_tokens, strict=True,
             )
         )
-    ]
+    ]  # fmt: skip
     replicas = x.cluster.replicas
     nodes = [plain_node(node) for node in replicas]
     for plain, node in zip(nodes, replicas, strict=True):
@@ -186,9 +178,7 @@ def referee(x: Setting) -> ClusterReference:
         {"name": chosen.name, **chosen.params, "groups": groups},
         draws.tolist(),
         decode_router={"name": x.cluster.decode_router.name, **x.cluster.decode_router.params},
-        link=None
-        if link is None
-        else Link(
+        link=None if link is None else Link(
             link.bytes_per_token / link.node_bytes_per_s * 1e12,
             link.bytes_per_token / link.shared_bytes_per_s * 1e12,
             round(link.latency_s * 1e12),
@@ -197,7 +187,7 @@ def referee(x: Setting) -> ClusterReference:
         planned=[tuple(e) for e in events],
         keys=keys.tolist(),
         gap=x.cluster.rebalance_gap,
-    ).run()
+    ).run()  # fmt: skip
 
 
 def difference(ours: ClusterRun, theirs: ClusterReference) -> str | None:

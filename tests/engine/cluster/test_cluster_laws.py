@@ -65,14 +65,14 @@ def replicated(nodes: int, rho: float, router: str, count: int, number: int) -> 
 
 def test_random_is_a_hundred_m_m_1() -> None:
     rho = 0.7
-    mean, half = interval(replicated(100, rho, "random", 40_000, 12))
+    mean, half = interval(replicated(100, rho, "random", 20_000, 10))
     assert np.all(np.abs(mean - rho ** np.arange(1, 7)) <= half), (mean, half)
     assert half[0] < 0.02
 
 
 @pytest.mark.parametrize("rho", [0.7, 0.9])
 def test_power_of_two_has_its_fixed_point(rho: float) -> None:
-    number, count = 12, 60_000
+    number, count = 10, 30_000
     fifty, hundred = (replicated(n, rho, "power_of_two", count * n // 100, number) for n in (50, 100))
     mean, half = interval(2 * hundred - fifty)  # without the error of order 1/N
     law = rho ** (2.0 ** np.arange(1, 7) - 1)
@@ -85,7 +85,7 @@ def test_power_of_two_has_its_fixed_point(rho: float) -> None:
 def test_join_the_shortest_queue_of_a_hundred() -> None:
     """At rho = .7 and N = 100 a node is free with probability 1 - 7e-7 (Erlang C): nobody waits."""
     rho = 0.7
-    mean, half = interval(replicated(100, rho, "jsq", 40_000, 8))
+    mean, half = interval(replicated(100, rho, "jsq", 20_000, 6))
     assert abs(mean[0] - rho) <= half[0]
     assert mean[1] <= 1e-4
 

@@ -264,6 +264,7 @@ def test_a_logit_that_is_not_finite_is_traced_to_request_and_layer(place: str, a
     assert (tokens[0] == -1) is everybody
     with pytest.raises(NonFiniteLogits) as caught:
         check_finite(decoder, batch, tokens, ["ann", "bob"])
+    assert not torch.is_inference_mode_enabled()  # the error is held, and with it the trace's frames
     assert caught.value.request == ("ann" if everybody else "bob")
     assert caught.value.first_bad == place
     assert place in str(caught.value)
@@ -304,3 +305,15 @@ def test_swapping_blocks_that_are_not_there() -> None:
 def test_attention_of_another_name() -> None:
     with pytest.raises(InputError, match="paged"):
         small(attention="page")
+
+
+def test_weights_that_do_not_fit_are_refused_before_memory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host grants any size and ends the process when it is used: the size is asked for first."""
+    from tileq_engine.decoder import DecoderConfig, random_weights
+    from tileq_engine.executor import make_backend
+
+    with pytest.raises(InputError, match=r"need 27484.90 GiB on cpu, where \d+\.\d\d GiB are free"):
+        random_weights(DecoderConfig.small(layers=10**7))
+    monkeypatch.setattr("tileq_engine.decoder.pool.free_bytes", lambda device: 20_000)
+    with pytest.raises(InputError, match="no KV block of 16 tokens fits on cpu beside the weights"):
+        make_backend("small")

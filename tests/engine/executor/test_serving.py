@@ -85,3 +85,20 @@ def test_tokens_are_those_of_the_sequence_alone(preemption: str) -> None:
         for token in output:
             assert token == next_token(np.array(history), 97)
             history.append(int(token))
+
+
+def test_a_run_in_which_nobody_could_run_replays_too() -> None:
+    """Every prompt is longer than a batch of whole prompts may be: all are rejected, there is no iteration."""
+    requests = Requests.from_arrays(arrival_s=[0.0, 0.1], prompt_tokens=[30, 40], output_tokens=[2, 2])
+    config = EngineConfig(token_budget=8, oversize="reject")
+    served = serve(requests, policy("vllm_v0"), TokenHashBackend(), config, clock="busy", live=False)
+    assert (served.raw.stop_reason, len(served.log)) == ("finished", 0)
+    assert differences(served, replay(served)) == []
+
+
+def test_a_rejection_after_the_last_iteration_replays_too() -> None:
+    requests = Requests.from_arrays(arrival_s=[0.0, 9.0], prompt_tokens=[5, 40], output_tokens=[1, 2])
+    config = EngineConfig(token_budget=8, oversize="reject")
+    served = serve(requests, policy("vllm_v0"), TokenHashBackend(), config, clock=TIME, live=False)
+    assert (served.raw.status.tolist(), len(served.log)) == ([3, 4], 1)
+    assert differences(served, replay(served)) == []

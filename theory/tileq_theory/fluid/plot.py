@@ -74,7 +74,7 @@ def plot_phase_plane(
             ylim=(-0.02 * top, top),
             xlabel="decoding (requests)",
             ylabel="waiting for prefill (tokens)",
-            title=f"{type(policy).__name__}, {system.rate_per_s:g} requests/s",
+            title=f"{type(policy).__name__}, {system.rate_per_s:.4g} requests/s",
         )
     return axes
 

@@ -56,9 +56,9 @@ class Node(Simulator):
 
     @property
     def work(self) -> int:
-        return sum(self.tokens_to_do(r) for r in [*self.entered, *self.waiting, *self.running])
+        return sum(self.work_of(r) for r in [*self.entered, *self.waiting, *self.running])
 
-    def tokens_to_do(self, r: Request) -> int:
+    def work_of(self, r: Request) -> int:
         emit = 1 if self.c.engine_convention else 0
         fresh = r.status != "running" and r.kv == 0
         prefill = r.prompt + r.generated if fresh else max(r.target - r.kv, 0)
@@ -99,13 +99,12 @@ class Node(Simulator):
         self.due = False
         for r in self.entered:
             self.free += self.promised.pop(r.id, 0)
-            carried = r.kv > 0 and len(self.running) < self.c.max_seqs
-            r.status = "running" if carried else r.status  # it looks nothing up: its KV came with it
-            if carried and self.take(r, r.kv + 1):
-                r.touched = self.now
+            if r.kv > 0:
+                r.status, r.touched = "running", self.now
+                room = len(self.running) < self.c.max_seqs and self.take(r, r.kv + 1)
+                assert room, "a seat that was promised is taken: not in the referee"
                 self.running.append(r)
             else:
-                assert r.kv == 0, "a seat that was promised is taken: not in the referee"
                 place = sum(x.returning or x.id < r.id for x in self.waiting)
                 self.waiting.insert(place, r)
         self.entered = []

@@ -1,0 +1,200 @@
+"""vLLM's offline engine driven by timed arrivals: what a request waited for, and what every iteration took."""
+
+from __future__ import annotations
+
+__all__ = ["Driven", "drive", "drive_steadily", "make_engine", "profile_engine"]
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from tileq_engine.clock import PS_PER_S
+from tileq_engine.requests import Requests
+
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """A run: times in seconds from its start; a request that was cut off has NaN.
+
+    `steps` are the iterations: when each ended, how long it took, and (with a scheduler of Tileq's) its tokens,
+    query-key pairs, KV tokens read and sequences; zeros with vLLM's own.
+    """
+
+    arrival_s: Float[np.ndarray, "request"]
+    first_s: Float[np.ndarray, "request"]
+    finish_s: Float[np.ndarray, "request"]
+    gaps_s: list[Float[np.ndarray, "gap"]]
+    steps: Float[np.ndarray, "step 6"]
+    waiting: Int[np.ndarray, "step"]
+
+    @property
+    def ttft_s(self) -> Float[np.ndarray, "request"]:
+        """Time to first token of each request, seconds."""
+        return np.asarray(self.first_s - self.arrival_s)
+
+    def tbt_s(self, chosen: Sequence[int] | None = None) -> Float[np.ndarray, "gap"]:
+        """Every gap between tokens, of the requests `chosen` or of all."""
+        places = range(len(self.gaps_s)) if chosen is None else chosen
+        gaps = [self.gaps_s[i] for i in places if self.gaps_s[i].size]
+        return np.concatenate(gaps) if gaps else np.zeros(0)
+
+    def saturated_rate_per_s(self, tokens_per_request: float) -> float | None:
+        """Return the rate at which requests are served while others wait, by tokens; None when hardly any wait."""
+        busy = np.flatnonzero(self.waiting > 0)
+        if busy.size < 50:
+            return None
+        first, last = busy[busy.size // 5], busy[-1]  # the batch has filled up by then
+        span = float(self.steps[last, 0] - self.steps[first, 0])
+        return float(self.steps[first + 1 : last + 1, 2].sum()) / tokens_per_request / span
+
+
+def make_engine(folder: str, scheduler: str | None, tileq: dict[str, Any] | None = None, **options: Any) -> Any:
+    """Return an engine in this process, iterations one after another, with Tileq's `scheduler` or (None) vLLM's own."""
+    import os
+
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    own: dict[str, Any] = {} if scheduler is None else {"scheduler_cls": f"tileq_engine.vllm.{scheduler}"}
+    if tileq:
+        own["additional_config"] = {"tileq": tileq}
+    plain = {"skip_tokenizer_init": True, "enforce_eager": True, "async_scheduling": False, "seed": 0}
+    return LLMEngine.from_engine_args(EngineArgs(model=folder, **{**plain, **own, **options}))
+
+
+def _submit(engine: Any, name: str, prompt: list[int], output_tokens: int, extra: dict[str, Any] | None) -> None:
+    from vllm.sampling_params import SamplingParams
+
+    params = SamplingParams(
+        temperature=0.0, max_tokens=output_tokens, ignore_eos=True, detokenize=False, extra_args=extra
+    )
+    engine.add_request(name, {"prompt_token_ids": prompt}, params)
+
+
+def _prompt(rng: np.random.Generator, tokens: int, vocabulary: int) -> list[int]:
+    found: list[int] = rng.integers(3, vocabulary, tokens).tolist()
+    return found
+
+
+def drive(
+    engine: Any,
+    asked: Requests,
+    tiers: Sequence[str] | None = None,
+    *,
+    stop_s: float = 1e9,
+    seed: int = 0,
+    clock: str = "wall",
+) -> Driven:
+    """Serve `asked` at their arrivals, prompts drawn anew, until all have ended or `stop_s`.
+
+    `clock` is "wall", or "cpu": the process's processor time, with idle times leapt over, which on a shared CPU does
+    not count the neighbours (one thread: OMP_NUM_THREADS=1).
+    """
+    tick = CLOCKS[clock]
+    count = len(asked)
+    arrival = asked.arrival_ps / PS_PER_S
+    core = engine.engine_core.engine_core.scheduler
+    report = getattr(core, "report", None)
+    vocabulary = int(engine.model_config.get_vocab_size())
+    rng = np.random.default_rng(seed)
+    prompts = [_prompt(rng, int(p), vocabulary) for p in asked.prompt_tokens]
+    times: list[list[float]] = [[] for _ in range(count)]
+    steps: list[tuple[float, ...]] = []
+    waiting: list[int] = []
+    came = 0
+    began = tick()
+    while came < count or engine.has_unfinished_requests():
+        now = tick() - began
+        if now > stop_s:
+            engine.abort_request([str(i) for i in range(came) if len(times[i]) < int(asked.output_tokens[i])])
+            break
+        while came < count and arrival[came] <= now:
+            extra = None if tiers is None else {"tileq_tier": tiers[came]}
+            _submit(engine, str(came), prompts[came], int(asked.output_tokens[came]), extra)
+            came += 1
+        if not engine.has_unfinished_requests():
+            idle = max(0.0, float(arrival[came]) - (tick() - began))
+            if clock == "wall":
+                time.sleep(idle)
+            else:
+                began -= idle
+            continue
+        before = tick()
+        outputs = engine.step()
+        after = tick()
+        for out in outputs:
+            seen = times[int(out.request_id)]
+            if len(out.outputs[0].token_ids) > len(seen):
+                seen.append(after - began)
+        shape = report.recent[-1][:4] if report is not None and report.recent else (0, 0, 0, 0)
+        steps.append((after - began, after - before, *map(float, shape)))
+        waiting.append(len(core.waiting))
+    ended = [len(seen) == int(o) for seen, o in zip(times, asked.output_tokens, strict=True)]
+    return Driven(
+        arrival_s=np.asarray(arrival, dtype=float),
+        first_s=np.array([seen[0] if seen else np.nan for seen in times]),
+        finish_s=np.array([seen[-1] if done else np.nan for seen, done in zip(times, ended, strict=True)]),
+        gaps_s=[np.diff(np.asarray(seen, dtype=float)) for seen in times],
+        steps=np.asarray(steps, dtype=float).reshape(-1, 6),
+        waiting=np.asarray(waiting, dtype=np.int64),
+    )
+
+
+def drive_steadily(
+    engine: Any, lengths: Requests, residents: int, steps: int, seed: int, clock: str = "wall"
+) -> Float[np.ndarray, "step 5"]:
+    """Keep `residents` requests in the engine for `steps` iterations; return shapes and seconds of each."""
+    core = engine.engine_core.engine_core.scheduler
+    vocabulary = int(engine.model_config.get_vocab_size())
+    rng = np.random.default_rng(seed)
+    tick = CLOCKS[clock]
+    rows, inside, sent = [], set[str](), 0
+    for _ in range(steps):
+        while len(inside) < residents:
+            k = int(rng.integers(len(lengths)))
+            name = f"p{seed}-{sent}"
+            _submit(
+                engine,
+                name,
+                _prompt(rng, int(lengths.prompt_tokens[k]), vocabulary),
+                int(lengths.output_tokens[k]),
+                None,
+            )
+            inside.add(name)
+            sent += 1
+        before = tick()
+        outputs = engine.step()
+        spent = tick() - before
+        inside -= {out.request_id for out in outputs if out.finished}
+        if core.report.recent:
+            rows.append((*map(float, core.report.recent[-1][:4]), spent))
+    engine.abort_request(list(inside))
+    while engine.has_unfinished_requests():
+        engine.step()
+    return np.asarray(rows, dtype=float).reshape(-1, 5)
+
+
+def profile_engine(
+    engine: Any,
+    lengths: Requests,
+    budgets: Sequence[int],
+    residents: Sequence[int],
+    steps: int = 60,
+    clock: str = "wall",
+) -> Float[np.ndarray, "step 5"]:
+    """Return shapes (n, A, K, m) and seconds of iterations over every budget and number of residents."""
+    core = engine.engine_core.engine_core.scheduler
+    kept = core.mirror.state.scalar("budget")
+    rows = []
+    for k, (budget, crowd) in enumerate((b, c) for b in budgets for c in residents):
+        core.mirror.set_scalars({"budget": budget})
+        rows.append(drive_steadily(engine, lengths, crowd, steps, seed=1000 + k, clock=clock)[5:])
+    core.mirror.set_scalars({"budget": kept})
+    return np.concatenate(rows)
