@@ -56,7 +56,8 @@ class BatchBuilder:
         self._measure(*members, told.length, memory.row_of, memory.room, self._need, self._short)
         total, longest, wanted, short = self._need.tolist()
         for k in self._short[:short].tolist():
-            memory.grow(int(batch.ids[k]), int(batch.context_tokens[k] + batch.prefill_tokens[k] + batch.decode[k]))
+            context = int(batch.context_tokens[k])
+            memory.grow(int(batch.ids[k]), context + int(batch.prefill_tokens[k] + batch.decode[k]), context)
         per_token = np.empty((3, total), dtype=np.int64)
         per_out = np.empty((4, wanted), dtype=np.int64)
         start, after = np.empty(size + 1, dtype=np.int32), np.empty(size, dtype=np.int32)

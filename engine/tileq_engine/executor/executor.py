@@ -15,6 +15,7 @@ from tileq_engine.executor.batch_building import BatchBuilder
 from tileq_engine.executor.histories import Histories
 from tileq_engine.executor.memory import PagedMemory
 from tileq_engine.executor.sampling import SamplingTable
+from tileq_engine.prefix_blocks import BlockPaths
 from tileq_engine.scheduler import Batch
 
 
@@ -64,11 +65,15 @@ class Executor:
         Most requests that are resident at once.
     blocks
         Blocks it may use; None: all of the backend's.
+    prefixes
+        Paths of the prompts' full blocks, for a prefix cache; None: none is kept.
     """
 
-    def __init__(self, backend: Backend, residents: int, blocks: int | None = None) -> None:
+    def __init__(
+        self, backend: Backend, residents: int, blocks: int | None = None, prefixes: BlockPaths | None = None
+    ) -> None:
         self.backend = backend
-        self.memory = PagedMemory(backend, residents, blocks)
+        self.memory = PagedMemory(backend, residents, blocks, prefixes)
         self.histories = Histories()
         self.sampling = SamplingTable()
         self._builder = BatchBuilder(self.memory, self.histories)
@@ -84,6 +89,8 @@ class Executor:
         step = self.backend.step(flat, rows)
         stepped = time.perf_counter()
         self._builder.deliver(who, step.tokens)
+        if self.memory.prefixes is not None:
+            self._keep_prefixes(batch)
         stopped = self.sampling.stopped(who, step.tokens, self.histories)
         done = time.perf_counter()
         record = IterationRecord(
@@ -95,11 +102,16 @@ class Executor:
         )
         return Outcome(who, step.tokens, stopped, record)
 
+    def _keep_prefixes(self, batch: Batch) -> None:
+        """Keep the blocks that this batch's chunks have filled."""
+        for k in np.flatnonzero(batch.prefill_tokens > 0).tolist():
+            self.memory.keep(int(batch.ids[k]), int(batch.context_tokens[k] + batch.prefill_tokens[k]))
+
     def preempt(self, victims: Int[np.ndarray, "victim"], swapped: Bool[np.ndarray, "victim"]) -> None:
         """Take the victims' KV off the device: to the host, or away."""
         if victims.size == 0:
             return
-        for request, to_host in zip(victims.tolist(), swapped.tolist(), strict=True):
+        for request, to_host in zip(victims.tolist()[::-1], swapped.tolist()[::-1], strict=True):  # first victim first
             if to_host:
                 self.memory.swap_out(request)
             else:

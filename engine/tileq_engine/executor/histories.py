@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["Histories", "random_prompts"]
+__all__ = ["Histories", "prompt_paths", "random_prompts", "shared_prompts"]
 
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 from jaxtyping import Int
 
+from tileq_engine.prefix_blocks import BlockPaths
 from tileq_engine.requests import Requests
 from tileq_theory.errors import InputError
 
@@ -69,6 +70,32 @@ def random_prompts(requests: Requests, vocab_size: int, seed: int) -> Iterator[I
     """Yield a prompt of each request's length; a request's tokens depend on the seed and its id alone."""
     for name, length in zip(requests.ids.tolist(), requests.prompt_tokens.tolist(), strict=True):
         yield np.random.default_rng([seed, name]).integers(0, vocab_size, length, dtype=np.int32)
+
+
+def shared_prompts(requests: Requests, vocab_size: int, seed: int) -> Iterator[Int[np.ndarray, "_"]]:
+    """Yield a prompt of each request's length that shares with others what `requests.blocks` says: whole blocks.
+
+    A block's tokens depend on the seed and its node alone, those behind the last whole block on the request's id.
+    """
+    blocks = requests.blocks
+    if blocks is None:
+        yield from random_prompts(requests, vocab_size, seed)
+        return
+    for i, own in enumerate(random_prompts(requests, vocab_size, seed)):
+        for k, node in enumerate(blocks.path(i).tolist()[: own.size // blocks.block_tokens]):
+            words = np.random.default_rng([seed, node, 1]).integers(0, vocab_size, blocks.block_tokens, dtype=np.int32)
+            own[k * blocks.block_tokens : (k + 1) * blocks.block_tokens] = words
+        yield own
+
+
+def prompt_paths(prompts: Iterable[Int[np.ndarray, "_"]], block_tokens: int) -> BlockPaths:
+    """Return the paths of the prompts' full blocks: two share a node where all tokens up to its end are the same."""
+    rows = []
+    for prompt in prompts:
+        tokens = np.ascontiguousarray(prompt, dtype=np.int32)
+        full = tokens.size // block_tokens
+        rows.append([tokens[k * block_tokens : (k + 1) * block_tokens].tobytes() for k in range(full)])
+    return BlockPaths.from_lists(rows, block_tokens)
 
 
 def checked_prompts(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 __all__ = ["PagedMemory"]
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from tileq_engine.executor.backend import Backend
-from tileq_engine.kv import KvCache
+from tileq_engine.kv import KvCache, KvError
+from tileq_engine.kv_prefix import PrefixKvCache
+from tileq_engine.prefix_blocks import BlockPaths
 
 _HOST_BLOCKS = 2**40  # host memory is not what a policy plans with
 
@@ -19,13 +21,18 @@ class PagedMemory:
 
     Blocks are taken when a request's tokens need them, never ahead: the scheduler, which counts what it has promised,
     has then always counted at least as many. A resident has a row of `table` from its first batch until it
-    leaves: `row_of` it (-1: none yet), with blocks for `room` tokens.
+    leaves: `row_of` it (-1: none yet), with blocks for `room` tokens. With `prefixes`, the paths of the prompts' full
+    blocks, those outlive their owners and are found again.
     """
 
-    def __init__(self, backend: Backend, rows: int, blocks: int | None = None) -> None:
+    def __init__(
+        self, backend: Backend, rows: int, blocks: int | None = None, prefixes: BlockPaths | None = None
+    ) -> None:
         self.backend = backend
         self.block_tokens = backend.block_tokens
-        self.cache = KvCache(
+        self.prefixes = prefixes
+        kind = KvCache if prefixes is None else PrefixKvCache
+        self.cache = kind(
             blocks=backend.blocks if blocks is None else blocks,
             block_tokens=backend.block_tokens,
             host_blocks=_HOST_BLOCKS,
@@ -42,13 +49,18 @@ class PagedMemory:
             self.row_of = np.concatenate([self.row_of, np.full(request + 1, -1, dtype=np.int64)])
         return int(self.row_of[request])
 
-    def grow(self, request: int, tokens: int) -> None:
-        """Give `request` blocks for `tokens` tokens in all, and a row of the table if it has none."""
+    def grow(self, request: int, tokens: int, cached: int = 0) -> None:
+        """Give `request` blocks for `tokens` tokens in all, and a row of the table if it has none.
+
+        Of a request that has no row `cached` tokens are in the cache already, as its prefix.
+        """
         row = self._row(request)
         if row < 0:
             row = self._free_rows.pop()
             self.row_of[request] = row
             self.room[row] = 0
+            if cached and request not in self._host:
+                self._attach(request, row, cached)
         if request in self._host:
             self._bring_back(request, row)
         if tokens <= self.room[row]:
@@ -70,6 +82,31 @@ class PagedMemory:
         blocks = self.cache.swap_in(request)
         self.backend.copy_in(self._host.pop(request), blocks)
         self._write(row, 0, blocks)
+
+    def _keys(self, request: int, tokens: int) -> list[int]:
+        """Return the nodes of the request's full blocks within its first `tokens` tokens."""
+        if self.prefixes is None or request >= len(self.prefixes):
+            return []
+        return [int(node) for node in self.prefixes.path(request)[: tokens // self.block_tokens]]
+
+    def _attach(self, request: int, row: int, cached: int) -> None:
+        blocks = self.cache.attach(request, self._keys(request, cached)) if self._keeps(self.cache) else []
+        if len(blocks) * self.block_tokens != cached:
+            raise KvError(
+                f"request {request} is to begin behind {cached} cached tokens, and {len(blocks)} blocks are kept"
+            )
+        self._write(row, 0, blocks)
+
+    def keep(self, request: int, tokens: int) -> None:
+        """Keep the full blocks of the request's first `tokens` tokens for prompts that begin with them."""
+        if self._keeps(self.cache):
+            row = self._row(request)
+            for place, block in self.cache.commit(request, self._keys(request, tokens)):
+                self.table[row, place] = block
+
+    @staticmethod
+    def _keeps(cache: KvCache) -> TypeGuard[PrefixKvCache]:
+        return isinstance(cache, PrefixKvCache)
 
     def swap_out(self, request: int) -> None:
         """Move a request's KV to the host; one whose KV is there already stays."""
@@ -99,8 +136,6 @@ class PagedMemory:
 
     def check(self) -> None:
         """Prove the cache's invariants and that every row shows its request's blocks, or raise `KvError`."""
-        from tileq_engine.kv import KvError
-
         self.cache.check()
         for request in np.flatnonzero(self.row_of >= 0).tolist():
             row = int(self.row_of[request])

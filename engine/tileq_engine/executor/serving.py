@@ -271,7 +271,8 @@ def _served(session: Session, requests: Requests, reason: str) -> Served:
     )
     ended = raw.status == 3
     lengths = np.where(ended, raw.tokens_done, requests.output_tokens)
-    asked = requests.with_(output_tokens=lengths)  # a request that a stop rule ended was as long as it was
+    whole = bool(np.array_equal(lengths, requests.output_tokens))  # one that a stop rule ended was as long as it was
+    asked = requests if whole else requests.with_(output_tokens=lengths, blocks=None)
     facts = {
         "executor": {
             "backend": session.backend.describe(),
@@ -297,6 +298,8 @@ def _header(
 
     digest = hashlib.sha256()
     for item in fields(requests):
+        if item.name == "blocks":
+            continue  # what the prompts share is read from the prompts, and no journal is kept with a prefix cache
         digest.update(np.ascontiguousarray(getattr(requests, item.name)).tobytes())
     name = clock if isinstance(clock, str) else getattr(clock, "name", "model")
     return {

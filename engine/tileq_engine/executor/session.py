@@ -16,7 +16,7 @@ from tileq_engine.config import EngineConfig
 from tileq_engine.executor.backend import Backend
 from tileq_engine.executor.clocks import RunClock, make_clock
 from tileq_engine.executor.executor import Executor, Outcome
-from tileq_engine.executor.histories import checked_prompts, random_prompts
+from tileq_engine.executor.histories import checked_prompts, prompt_paths, shared_prompts
 from tileq_engine.executor.journal import RunJournal
 from tileq_engine.executor.log import COLUMNS, FACTS, LogWriter, decision_of
 from tileq_engine.executor.sampling import FIXED_LENGTH, Sampling
@@ -86,10 +86,13 @@ class Session:
         self.config = physical(backend, policy.settings(config or EngineConfig()))
         if requests is not None:
             check_requests(backend, requests)
+        if self.config.prefix_cache:
+            requests, prompts = _with_paths(backend, requests, prompts, seed, journal)
         self.time = clock if time is None and isinstance(clock, IterationTime) else time
         self.scheduler = Scheduler(policy, self.config, capacity=capacity, requests=requests, time=self.time)
         residents = min(self.config.max_num_seqs, self.scheduler.capacity)
-        self.executor = Executor(backend, residents, self.config.kv_blocks)
+        paths = requests.blocks if requests is not None and self.config.prefix_cache else None
+        self.executor = Executor(backend, residents, self.config.kv_blocks, paths)
         self.clock: RunClock = make_clock(clock, probe, cuda=bool(backend.describe().get("cuda")))
         self.log = LogWriter()
         self.journal = journal
@@ -112,7 +115,7 @@ class Session:
     ) -> None:
         vocabulary = self.backend.vocab_size
         given = (
-            random_prompts(requests, vocabulary, seed)
+            shared_prompts(requests, vocabulary, seed)
             if prompts is None
             else checked_prompts(prompts, requests, vocabulary)
         )
@@ -212,6 +215,26 @@ class Session:
         self.scheduler.complete(row["duration_ps"])
         self.log.add(entry["i"])
         return True
+
+
+def _with_paths(
+    backend: Backend,
+    requests: Requests | None,
+    prompts: Iterable[Int[np.ndarray, "_"]] | None,
+    seed: int,
+    journal: RunJournal | None,
+) -> tuple[Requests, list[Int[np.ndarray, "_"]]]:
+    """Return the requests with the blocks of their prompts, as their tokens have them, and the prompts."""
+    if requests is None:
+        raise InputError(
+            "prefix_cache is set and no requests are given; a real model knows prefixes of those it is given"
+        )
+    if journal is not None:
+        raise InputError(
+            "prefix_cache and a journal are both given; what a cache kept is not in a journal: leave one out"
+        )
+    given = list(shared_prompts(requests, backend.vocab_size, seed) if prompts is None else prompts)
+    return requests.with_(blocks=prompt_paths(given, backend.block_tokens)), given
 
 
 @functools.lru_cache(maxsize=64)

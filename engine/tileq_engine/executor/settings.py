@@ -24,6 +24,11 @@ def physical(backend: Backend, config: EngineConfig) -> EngineConfig:
             f"block_tokens is {config.block_tokens}, the model's cache has blocks of {backend.block_tokens}; "
             "give the same for both"
         )
+    if config.prefix_cache and config.preemption == "swap":
+        raise InputError(
+            "prefix_cache and preemption 'swap' are both set; a real model moves whole block tables to the host, "
+            "shared blocks too: take preemption 'recompute', which finds what it recomputes in the cache"
+        )
     room = backend.blocks * backend.block_tokens
     if config.kv_tokens is not None and config.kv_tokens > room:
         raise InputError(f"kv_tokens is {config.kv_tokens}, the model's cache holds {room}; give at most that")
