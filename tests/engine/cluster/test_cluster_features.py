@@ -19,10 +19,10 @@ from tileq_theory.disaggregation import KvLink
 LINK = KvLink(bytes_per_token=1000.0, node_bytes_per_s=2e8, latency_s=2e-4)
 
 
-def conversations(count: int, seed: int, gap_s: float = 2e-3) -> tuple[Requests, np.ndarray]:
-    """Requests of twelve conversations: each has the blocks of the prompts before it in front of its own."""
+def conversations(count: int, seed: int, gap_s: float = 2e-3, many: int = 12) -> tuple[Requests, np.ndarray]:
+    """Requests of `many` conversations: each has the blocks of the prompts before it in front of its own."""
     rng = np.random.default_rng(seed)
-    whose = rng.integers(0, 12, count)
+    whose = rng.integers(0, many, count)
     blocks = [[(c, k) for k in range(1 + int((whose[:i] == c).sum()) % 5)] for i, c in enumerate(whose.tolist())]
     requests = Requests.from_arrays(
         arrival_s=np.cumsum(rng.exponential(gap_s, count)),
@@ -64,7 +64,7 @@ def test_one_node_with_everything_on_is_the_engine(name: str) -> None:
 
 
 def test_affinity_finds_what_random_loses() -> None:
-    requests, whose = conversations(600, 2, 1e-3)
+    requests, whose = conversations(600, 2, 1e-3, 60)  # of which no single cache holds all
     hits = {}
     for router in ("random", "prefix_affinity", "session_affinity"):
         cluster = Cluster([Node("gpu", TIME, "sarathi", config(), count=4)], router=router)

@@ -82,12 +82,13 @@ def test_power_of_two_has_its_fixed_point(rho: float) -> None:
     assert not np.all(np.abs(near - rho ** np.arange(1, 7)) <= half), "it could not be told from random"
 
 
-def test_join_the_shortest_queue_of_a_hundred() -> None:
-    """At rho = .7 and N = 100 a node is free with probability 1 - 7e-7 (Erlang C): nobody waits."""
-    rho = 0.7
+@pytest.mark.parametrize(("rho", "most"), [(0.5, 0.0), (0.7, 1e-3)])
+def test_join_the_shortest_queue_of_a_hundred(rho: float, most: float) -> None:
+    """At rho = .5 all hundred are busy with probability 1.6e-10 (Poisson, mean 50): over 120 000 arrivals nobody waits
+    but with probability 2e-5. At .7 it is 1.4e-4 of the arrivals that do in a common queue, a few more here."""
     mean, half = interval(replicated(100, rho, "jsq", 20_000, 6))
     assert abs(mean[0] - rho) <= half[0]
-    assert mean[1] <= 1e-4
+    assert mean[1] <= most
 
 
 def shortest_of_two(rho: float, most: int = 60) -> np.ndarray:
