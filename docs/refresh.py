@@ -55,6 +55,31 @@ def printed(command: str) -> str:
     return out.getvalue().split("\nHow far to trust it")[0].rstrip()
 
 
+def modes(path: Path) -> None:
+    """Draw where mixing, taking turns and nodes apart win on eight H100."""
+    import tileq as tq
+    from tileq_engine.plots_style import save_figure
+    from tileq_theory.capacity import Limits
+    from tileq_theory.disaggregation import mode_map, plot_mode_map
+
+    machine = tq.plan(classes=["2048:256"]).setting
+
+    def demand_of(ratio: float) -> tq.Demand:
+        prompt = round(4096 * ratio / (1 + ratio))
+        return tq.parse_class(f"{prompt}:{4096 - prompt}").lengths.demand(chunk_tokens=8192, counting="least")
+
+    grid = mode_map(
+        demand_of,
+        machine.time,
+        Limits(kv_tokens=machine.kv_tokens, nodes=8),
+        bytes_per_token=machine.model.kv_bytes_per_token(),
+        ratios=[0.25, 1, 4, 8, 16, 32, 64],
+        links_bytes_per_s=[1e9, 2.5e9, 5e9, 12.5e9, 25e9, 50e9],
+        tbt_s=[0.015, 0.02, 0.05, float("inf")],
+    )
+    save_figure(plot_mode_map(grid), path)
+
+
 def main() -> None:
     """Rewrite the block of README.md and the pictures."""
     readme = ROOT / "README.md"
@@ -71,6 +96,7 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     for name, command in PICTURES.items():
         printed(f"{command} --plot {shlex.quote(str(folder / name))}")
+    modes(folder / "modes.svg")
     sys.stdout.write(f"wrote {readme.name} and {', '.join(PICTURES)}\n")
 
 

@@ -59,6 +59,7 @@ def _document() -> type[BaseModel]:
         "max_num_seqs": (whole | None, Field(None, description="residents at most; the plan's")),
         "kv_tokens": (whole | None, Field(None, description="KV capacity, tokens; the GPU's")),
         "queue_limit": (whole | None, Field(None, description="requests in the node at which it is full")),
+        "prefix_cache": (bool, Field(False, description="keep the KV of prompts for others with the same prefix")),
         "preemption": (Literal["recompute", "swap", "none"], Field("recompute", description="without a free block")),
         "swap_gb_per_s": (above, Field(25.0, description="host link of a GPU, for swap")),
         "start_s": (least, Field(0.0, description="when it comes up first")),

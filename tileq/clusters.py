@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tileq_theory.cluster import ClusterCapacity
     from tileq_theory.disaggregation import KvLink
 
+_UNCACHED = "the capacity counts whole prompts: what the nodes' prefix caches find comes on top of it"
 _OF_SETTING = ("gpu", "model", "tp", "dtype", "kv_dtype", "memory_utilisation", "times", "calibration")
 
 
@@ -54,6 +55,11 @@ class ClusterSetting:
     traffic: Traffic
     capacity: ClusterCapacity
     warnings: tuple[str, ...] = ()
+
+    @property
+    def caches(self) -> bool:
+        """Whether some node keeps prefixes."""
+        return any(node.config.prefix_cache for node in self.cluster.nodes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the cluster as documents have it."""
@@ -120,7 +126,8 @@ def make_cluster(
     except InputError as error:
         raise InputError(f"{label}: {error}") from None
     warnings = dict.fromkeys(text for setting in settings for text in setting.warnings)
-    return ClusterSetting(label, asked, cluster, traffic, capacity, (*warnings, *traffic.warnings))
+    cached = [_UNCACHED] if any(node["prefix_cache"] for node in asked["node"]) else []
+    return ClusterSetting(label, asked, cluster, traffic, capacity, (*warnings, *traffic.warnings, *cached))
 
 
 def _setting(label: str, node: Mapping[str, Any]) -> Setting:
@@ -242,6 +249,7 @@ def _config(node: Mapping[str, Any], setting: Setting, tile: TilePlan, conventio
         preemption=node["preemption"],
         swap_token_s=moved if node["preemption"] == "swap" else 0.0,
         queue_limit=node["queue_limit"],
+        prefix_cache=node["prefix_cache"],
     )
 
 

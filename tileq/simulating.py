@@ -154,7 +154,9 @@ def simulate(
     from tileq_engine.experiment_engine import replicate_policy, simulate_policy
 
     if cluster is not None:
-        settings = {"token_budget": token_budget, "seats": seats, "kv_tokens": kv_tokens, "paying": paying}
+        settings = {"token_budget": token_budget, "seats": seats, "kv_tokens": kv_tokens, "paying": paying,
+                    "tenants": tenants, "backpressure": backpressure, "control_tbt": control_tbt,
+                    "prefix_cache": prefix_cache or None}  # fmt: skip
         asked = {"rate": rate, "load": load, "requests": requests, "replications": replications, "seed": seed}
         return _of_cluster(policy, cluster, settings, {**asked, "folder": folder, "progress": progress, **question})
     if rate is not None and load is not None:

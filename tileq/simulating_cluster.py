@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tileq.clusters import ClusterSetting, make_cluster
 from tileq.experiments import count_up_to, ready_folder, replication_count, writable
+from tileq.sessions import session_keys
 from tileq.traffic import make_traffic
 from tileq_theory.conventions import TokenConvention
 from tileq_theory.errors import InputError, positive
@@ -179,18 +180,27 @@ def _class_names(setting: ClusterSetting) -> tuple[str, ...]:
 
 
 def _run(setting: ClusterSetting, rate_per_s: float, count: int, streams: Streams) -> ClusterRun:
-    from tileq_engine.cluster import simulate_cluster as run_cluster
     from tileq_engine.experiment_streams import crn_requests
 
-    asked = crn_requests(setting.traffic.workload, count, streams, rate_per_s)
-    cluster = _measured(setting.cluster, asked, streams)
-    needs = _KEYED.get(setting.cluster.router.name)
-    keys: dict[str, Any] = {}
-    if needs is not None:
+    traffic, router = setting.traffic, setting.cluster.router.name
+    needs = _KEYED.get(router)
+    if needs is None and not setting.caches:
+        asked = crn_requests(traffic.workload, count, streams, rate_per_s)
+        return _simulated(_measured(setting.cluster, asked, streams), asked, streams, {})
+    if traffic.source_of_blocks is None:
+        why = "a prefix cache" if needs is None else f"router {router}"
         raise InputError(
-            f"router {setting.cluster.router.name} needs requests that tell their {needs}; {setting.traffic.label} "
-            "does not: take a trace with block identities or conversations"
+            f"{why} needs requests that tell their prefixes; {traffic.label} does not: take a trace with block "
+            "identities or conversations"
         )
+    asked = traffic.source_of_blocks.draw(count, streams, rate_per_s)
+    keys = {} if needs is None else {needs: session_keys(asked.blocks)}
+    return _simulated(_measured(setting.cluster, asked, streams), asked, streams, keys)
+
+
+def _simulated(cluster: Cluster, asked: Any, streams: Streams, keys: Mapping[str, Any]) -> ClusterRun:
+    from tileq_engine.cluster import simulate_cluster as run_cluster
+
     return run_cluster(asked, cluster, seed=streams.integer("cluster"), **keys)
 
 

@@ -103,6 +103,7 @@ def _from_conversations(given: str | Conversations) -> Traffic:
     import numpy as np
 
     from tileq.caching import parse_conversations
+    from tileq_engine.conversations import Conversations as EngineConversations
     from tileq_theory.lengths import Pairs
     from tileq_theory.request_class import RequestClass
     from tileq_theory.workload import Workload
@@ -111,7 +112,18 @@ def _from_conversations(given: str | Conversations) -> Traffic:
     prompts, share = talks.turn_prompts()
     answers = np.full(prompts.size, max(1, round(talks.answer_tokens)))
     turns = RequestClass("turns", Pairs(np.maximum(np.round(prompts), 1).astype(np.int64), answers, share))
-    return Traffic(Workload((turns,)), "conversations", "conversations as given", prefixes=talks)
+    drawn = EngineConversations(
+        turns_mean=talks.turns,
+        system_prompts=talks.system_prompts,
+        system_zipf=talks.zipf,
+        system_tokens=max(1, int(talks.system_tokens)),
+        user_tokens=max(1, round(talks.user_tokens)),
+        answer_tokens=max(1, round(talks.answer_tokens)),
+        think_s=talks.think_s,
+        block_tokens=16 if talks.block_tokens == 1 else talks.block_tokens,
+    )
+    workload = Workload((turns,))
+    return Traffic(workload, "conversations", "conversations as given", prefixes=talks, source_of_blocks=drawn)
 
 
 def _replay(read: Any) -> Any:

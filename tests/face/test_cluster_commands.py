@@ -155,6 +155,22 @@ def test_classes_go_where_tenants_say(tmp_path: Path, capsys: pytest.CaptureFixt
     assert run_["requests"]["finished"] == 300
 
 
+def test_sessions_stay_on_their_node_and_find_their_prefix() -> None:
+    """Session affinity finds what random routing loses: each node sees whole conversations."""
+    talks = "turns=5:system=64:user=64:answer=64:think=5:prompts=40"
+    hits = {}
+    for router in ("session_affinity", "prefix_affinity:slack=64", "random"):
+        made = {"router": router, "node": [{"name": "gpu", "count": 4, "prefix_cache": True}]}
+        answer = tq.simulate(
+            cluster=made, conversations=talks, rate=40, requests=600, replications=1, progress=False
+        )  # fmt: skip
+        counters = answer.first.counters
+        hits[router] = counters["prefix_hit_tokens"] / counters["prefix_lookup_tokens"]
+        assert any("prefix caches" in text for text in answer.to_dict()["warnings"])
+    assert hits["session_affinity"] > 1.3 * hits["random"]
+    assert hits["prefix_affinity:slack=64"] > 1.3 * hits["random"]
+
+
 def test_defaults_are_filled_in() -> None:
     found, label = read_cluster_file({"node": [{"name": "a"}]})
     assert label == "cluster"
@@ -190,7 +206,7 @@ BAD = {
     "a tenant that is no class": (changed(MIXED, "weight = 0.4", "tenants = ['cat']"), "did you mean chat"),
     "no TOML": ("router = ", "not valid TOML"),
     "a quota below one request": (changed(MIXED, "weight = 0.4", "queue_limit = 0"), "queue_limit is 0; expected"),
-    "affinity without sessions": (changed(MIXED, "power_of_two", "session_affinity"), "that tell their sessions"),
+    "affinity without sessions": (changed(MIXED, "power_of_two", "session_affinity"), "that tell their prefixes"),
 }  # fmt: skip
 
 

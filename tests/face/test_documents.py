@@ -36,6 +36,9 @@ def test_commands_run_as_printed(
     from tileq.cli.run import run
 
     monkeypatch.chdir(tmp_path)
+    for text in blocks(path, "toml"):  # a block that begins with "# name.toml" is that file
+        if named := re.match(r"# (\w+\.toml)\n", text):
+            (tmp_path / named[1]).write_text(text, encoding="utf-8")
     for line in commands(path):
         before, _, target = line.partition(" > ")
         status = run(shlex.split(before)[1:])

@@ -45,6 +45,7 @@ def simulate(
     calibration: o.Calibration = None,
     trace: o.Trace = None,
     workload: o.Workload = None,
+    conversations: o.Conversations = None,
     classes: o.Classes = None,
     rate: Rate = None,
     load: Load = None,
@@ -125,6 +126,7 @@ def simulate(
         calibration=calibration,
         trace=trace,
         workload=workload,
+        conversations=conversations,
         classes=classes,
         convention=convention,
         tbt=tbt,
@@ -143,7 +145,9 @@ def simulate(
 _OF_ONE_NODE = {"policy": "sarathi", "gpu": "h100-sxm", "model": "llama-3.1-8b", "tp": 1, "nodes": 1, "dtype": "bf16",
                 "kv_dtype": None, "memory_utilisation": 0.9, "times": "corrected", "calibration": None, "tbt": None,
                 "token_budget": None, "max_num_seqs": None, "kv_tokens": None, "preemption": "recompute",
-                "swap_gb_per_s": 25.0, "paying": None, "check": False}  # fmt: skip
+                "swap_gb_per_s": 25.0, "paying": None, "check": False, "tenants": None, "token_prices": "1:2",
+                "reservation": "policy", "watermark": 0.0, "backpressure": None, "control_tbt": None,
+                "prefix_cache": False}  # fmt: skip
 
 
 def _of_cluster(given: dict[str, Any]) -> None:
@@ -154,7 +158,8 @@ def _of_cluster(given: dict[str, Any]) -> None:
     for name, default in _OF_ONE_NODE.items():
         if given[name] != default:
             raise InputError(f"--{name.replace('_', '-')} beside --cluster; the file says it for each of its nodes")
-    names = ("rate", "load", "requests", "replications", "seed", "trace", "workload", "classes", "convention", "folder")
+    names = ("rate", "load", "requests", "replications", "seed", "trace", "workload", "classes")
+    names += ("conversations", "convention", "folder")
     answer = simulate_cluster(
         given["cluster"], progress=False if given["json"] else None, **{name: given[name] for name in names}
     )

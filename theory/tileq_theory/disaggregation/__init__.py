@@ -3,6 +3,7 @@
 from tileq_theory.disaggregation.compare import MODES, Comparison, WorkloadMap, compare_modes, plot_map, workload_map
 from tileq_theory.disaggregation.halves import DecodeHalf, PrefillHalf
 from tileq_theory.disaggregation.link import KvLink
+from tileq_theory.disaggregation.maps import ModeMap, mode_map, plot_mode_map
 from tileq_theory.disaggregation.split import Pool, Split, best_split, decode_demand, nodes_for, prefill_demand, rate_of
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "Comparison",
     "DecodeHalf",
     "KvLink",
+    "ModeMap",
     "Pool",
     "PrefillHalf",
     "Split",
@@ -17,8 +19,10 @@ __all__ = [
     "best_split",
     "compare_modes",
     "decode_demand",
+    "mode_map",
     "nodes_for",
     "plot_map",
+    "plot_mode_map",
     "prefill_demand",
     "rate_of",
     "workload_map",
