@@ -93,6 +93,24 @@ def test_a_journal_of_another_run_is_refused(tmp_path: Path) -> None:
     assert serve_(asked(), journal=journal, resume=False).raw.stop_reason == "finished"
 
 
+@pytest.mark.parametrize(
+    ("old", "new"), [('"t":[', '"t":[9'), ('"r":[', '"q":['), ('"i":[', '{"i":['), (',"crc":', ',"crc":1'), ("{", "")]
+)
+def test_a_damaged_line_is_found_wherever_it_is(tmp_path: Path, old: str, new: str) -> None:
+    """A token that has become another would be served as the model's own."""
+    journal = tmp_path / "run.jsonl"
+    whole = serve_(asked(), journal=journal)
+    lines = journal.read_text().splitlines(keepends=True)
+    damaged = lines[20].replace(old, new, 1)
+    assert damaged != lines[20]
+    journal.write_text("".join([*lines[:20], damaged, *lines[21:]]))
+    with pytest.raises(InputError, match=r"run\.jsonl: line 21 is not as it was written; cut the file before it"):
+        serve_(asked(), journal=journal)
+    journal.write_text("".join(lines[:20]))  # as it says
+    again = serve_(asked(), journal=journal)
+    assert all(np.array_equal(a, b) for a, b in zip(again.outputs, whole.outputs, strict=True))
+
+
 def test_a_failing_model_loses_nothing(tmp_path: Path) -> None:
     journal = tmp_path / "run.jsonl"
     with pytest.raises(
