@@ -169,12 +169,9 @@ def plot_mode_map(grid: ModeMap) -> Any:
     figure = Figure(figsize=(1.6 + panels * (width + 0.2), height + 1.2), layout="constrained")
     FigureCanvasAgg(figure)
     colours = ListedColormap(["0.9", "#4477aa", "#ccbb44", "#ee6677"])
-<<<<<<< HEAD
-=======
     mesh: Any = None
->>>>>>> s3-theory9
     for i, axes in enumerate(np.atleast_1d(figure.subplots(1, panels, sharey=True))):
-        axes.imshow(grid.winner[i], cmap=colours, norm=BoundaryNorm(np.arange(-1.5, 3), 4), aspect="auto")
+        mesh = axes.imshow(grid.winner[i], cmap=colours, norm=BoundaryNorm(np.arange(-1.5, 3), 4), aspect="auto")
         for j, k in np.ndindex(*grid.winner[i].shape):
             ordered = np.sort(grid.rates_per_s[:, i, j, k])
             if ordered[-1] > 0:
@@ -188,6 +185,6 @@ def plot_mode_map(grid: ModeMap) -> Any:
         axes.set_xlabel("prompt / output tokens")
         if i == 0:
             axes.set_ylabel("port of a node, GB/s")
-    bar = figure.colorbar(figure.axes[0].get_images()[0], ax=figure.axes, ticks=range(-1, 3))
+    bar = figure.colorbar(mesh, ax=figure.axes, ticks=range(-1, 3))
     bar.ax.set_yticklabels(["none", *MODES])
     return figure
