@@ -32,6 +32,8 @@ def test_the_command_prints_what_python_returns(capsys: pytest.CaptureFixture[st
     assert cache["rate_gain"] == pytest.approx(given["rate_per_s"] / without["rate_per_s"] - 1)
     assert 0 < cache["hit_share"] < 1
     assert given["kkt"]["ok"]
+    assert given["engine_flags"]["--enable-prefix-caching"] is True
+    assert "--enable-prefix-caching" not in without["engine_flags"]
     # 4 turns of 100 words and 200 answer tokens behind 1000 tokens: 1000 + 3 * 300 + 100 a prompt, 100 of it new
     assert tq.plan(conversations=TALKS, prefix_cache="infinite").to_dict()["prefix_cache"]["hit_share"] == (
         pytest.approx(1 - 100 / 2000, abs=1e-9)
