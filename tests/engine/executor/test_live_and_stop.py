@@ -14,6 +14,7 @@ import pytest
 from tileq_engine import EngineConfig, Requests
 from tileq_engine.executor import RunFailedError, Sampling, Session, StopSwitch, TokenHashBackend, replay, serve
 from tileq_engine.executor.backend import HostBatch, SampleRows, Step
+from tileq_engine.executor.journal import RunJournal
 from tileq_engine.executor.live import LiveTable, live_figures
 from tileq_engine.executor.replaying import differences
 from tileq_engine.executor.serving import snapshot
@@ -261,6 +262,22 @@ def test_a_session_takes_and_loses_requests() -> None:
     assert served.run().rejections() == {"cancelled": 2}
     with pytest.raises(InputError, match="is finished; only"):
         session.cancel(second)
+
+
+def test_a_session_of_submitted_requests_begins_anew(tmp_path: Path) -> None:
+    """Its journal outlives it, and is not taken for something from which it could go on."""
+    where = tmp_path / "session.jsonl"
+    journal = RunJournal(where, {"what": "a session"})
+    session = Session(TokenHashBackend(12), policy("sarathi"), CONFIG, clock="busy", capacity=8, journal=journal)
+    session.submit([1, 2, 3], output_tokens=4)
+    for _ in range(4):
+        session.step()
+    journal.close()
+    again = RunJournal(where, {"what": "a session"})
+    assert len(list(again.iterations())) == 4
+    with pytest.raises(InputError, match=r"session\.jsonl holds 4 lines of an earlier session"):
+        Session(TokenHashBackend(12), policy("sarathi"), CONFIG, clock="busy", capacity=8, journal=again)
+    again.close()
 
 
 def test_the_live_table_shows_the_run(capsys: pytest.CaptureFixture[str]) -> None:
