@@ -108,3 +108,14 @@ def test_words_and_objects_are_the_same() -> None:
     talks = parse_conversations(f"{TALKS}:zipf=0.9:block=16:answers=dropped")
     assert parse_conversations(talks) is talks
     assert (talks.zipf, talks.block_tokens, talks.cache_answers) == (0.9, 16, False)
+
+
+def test_both_ways_to_name_conversations_answer_alike() -> None:
+    law = "turns=4:system=1000:user=100:answer=200:think=60:prompts=3:zipf=0.5:block=16"
+    one = tq.plan(conversations=law, prefix_cache="infinite").to_dict()["prefix_cache"]["hit_share"]
+    other = tq.plan(workload=f"conversations:{law}", prefix_cache="infinite").to_dict()["prefix_cache"]["hit_share"]
+    drawn = tq.plan(
+        workload=f"conversations:{law.replace('user=100', 'user=uniform(50,150)')}", prefix_cache="infinite"
+    )
+    assert one == pytest.approx(other, rel=0.03)  # prompts by their law, or from 4096 drawn sessions
+    assert one == pytest.approx(drawn.to_dict()["prefix_cache"]["hit_share"], rel=0.03)
