@@ -17,6 +17,8 @@ PACKAGES = {
     "tileq_profiling": "what others recorded, and what this machine does",
 }
 NOT_SHOWN = ("__main__", "tileq.cli", "tileq.explorer.page")  # the last has cells, and no names
+# they build on vLLM's classes when they are imported; what a user sets is in `tileq_engine.vllm.settings`
+IN_VLLM = tuple(f"tileq_engine.vllm.{name}" for name in ("classes", "scheduler", "stat_logger", "waiting_queue"))
 
 
 def write(folder: Path, root: Path) -> None:
@@ -49,8 +51,9 @@ def parts() -> Iterator[tuple[str, str]]:
 def modules(package: str) -> list[str]:
     """Return the public modules of a package, itself included, without those whose every name is private."""
     found = importlib.import_module(package)
+    hidden = NOT_SHOWN if importlib.util.find_spec("vllm") else NOT_SHOWN + IN_VLLM
     names = [package, *(m.name for m in pkgutil.walk_packages(found.__path__, package + "."))]
-    return [n for n in names if not n.startswith(NOT_SHOWN) and not any(p.startswith("_") for p in n.split("."))]
+    return [n for n in names if not n.startswith(hidden) and not any(p.startswith("_") for p in n.split("."))]
 
 
 def is_package(module: str) -> bool:

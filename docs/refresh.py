@@ -56,13 +56,13 @@ def printed(command: str) -> str:
 
 
 def modes(path: Path) -> None:
-    """Draw where mixing, taking turns and nodes apart win on eight H100."""
+    """Draw where mixing, taking turns and nodes apart win on eight A100."""
     import tileq as tq
     from tileq_engine.plots_style import save_figure
     from tileq_theory.capacity import Limits
     from tileq_theory.disaggregation import mode_map, plot_mode_map
 
-    machine = tq.plan(classes=["2048:256"]).setting
+    machine = tq.plan(gpu="a100-sxm-80gb", classes=["2048:256"]).setting
 
     def demand_of(ratio: float) -> tq.Demand:
         prompt = round(4096 * ratio / (1 + ratio))
@@ -75,7 +75,7 @@ def modes(path: Path) -> None:
         bytes_per_token=machine.model.kv_bytes_per_token(),
         ratios=[0.25, 1, 4, 8, 16, 32, 64],
         links_bytes_per_s=[1e9, 2.5e9, 5e9, 12.5e9, 25e9, 50e9],
-        tbt_s=[0.015, 0.02, 0.05, float("inf")],
+        tbt_s=[0.011, 0.0115, 0.015, float("inf")],
     )
     save_figure(plot_mode_map(grid), path)
 

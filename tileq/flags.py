@@ -40,6 +40,8 @@ class EngineSettings:
         GPUs that share one copy of the model.
     dtype, kv_dtype
         Number formats of weights and of the KV cache, by `tileq_theory.hardware`'s canonical names.
+    prefix_cache
+        Whether the plan counts on hits of a prefix cache.
     """
 
     model: str
@@ -52,6 +54,7 @@ class EngineSettings:
     tensor_parallel: int
     dtype: str
     kv_dtype: str
+    prefix_cache: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,8 @@ def _vllm(s: EngineSettings, w: _Writer) -> str:
     w.put("--max-num-batched-tokens", budget, reason)
     w.put("--max-num-seqs", s.max_num_seqs, s.max_num_seqs_reason)
     w.put("--enable-chunked-prefill", True, "mixes prefill chunks with decodes; the default of current versions")
+    if s.prefix_cache:
+        w.put("--enable-prefix-caching", True, "the hits that the plan counts on; the default of current versions")
     w.put("--gpu-memory-utilization", _share(s.memory_utilisation), "the share that the KV capacity was computed with")
     w.put("--tensor-parallel-size", s.tensor_parallel, "as planned for")
     _weights(s, w, "--dtype", "--quantization")

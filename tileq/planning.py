@@ -249,8 +249,10 @@ def plan(
             link_gb_per_s=_LINK_GB_PER_S if link is None else link,
             fabric_gb_per_s=fabric,
         )
-    flags = engine_flags(engine, _engine_settings(setting, tile))
+    flags = engine_flags(engine, _engine_settings(setting, tile, cache is not None))
     told = (*_warnings(setting, traffic, tile), *(answer.warnings if answer is not None else ()))
+    if cache is not None and engine == "sarathi":
+        told = (*told, "Sarathi-Serve has no prefix cache: its flags do not bring the hits that the plan counts on")
     return Plan(setting, traffic, tile, flags, convention, ttft, told, answer, split)
 
 
@@ -264,7 +266,7 @@ def check_question(*, convention: str, tbt: float | None, max_tokens: int) -> No
         raise InputError(f"max_tokens is {max_tokens}; expected at most {MOST_BATCH_TOKENS}")
 
 
-def _engine_settings(setting: Setting, tile: TilePlan) -> EngineSettings:
+def _engine_settings(setting: Setting, tile: TilePlan, prefix_cache: bool) -> EngineSettings:
     model = setting.model
     return EngineSettings(
         model=model.hf_id or model.name,
@@ -277,6 +279,7 @@ def _engine_settings(setting: Setting, tile: TilePlan) -> EngineSettings:
         tensor_parallel=setting.tp,
         dtype=setting.dtype,
         kv_dtype=setting.kv_dtype or "bf16",
+        prefix_cache=prefix_cache,
     )
 
 

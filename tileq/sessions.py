@@ -26,7 +26,7 @@ def session_keys(blocks: BlockPaths) -> Int[np.ndarray, "request"]:
     >>> from tileq_engine.prefix_blocks import BlockPaths
     >>> paths = BlockPaths.from_lists([["system", f"talk {k // 2}"] for k in range(40)] + [["system"]], 16)
     >>> keys = session_keys(paths)
-    >>> len(set(keys.tolist())), keys[0] == keys[1], keys[1] == keys[2]
+    >>> len(set(keys.tolist())), bool(keys[0] == keys[1]), bool(keys[1] == keys[2])
     (21, True, False)
     """
     edges, nodes = blocks.offsets, blocks.nodes

@@ -161,7 +161,27 @@ def _conversations(text: str) -> Traffic:
             raise InputError(f"{text!r}: {key} is {value!r}; expected a number") from None
     source = Conversations(**given)
     label = f"conversations of {source.turns_mean:g} turns"
-    return Traffic(source.workload(), label, "synthetic conversations", source_of_blocks=source)
+    return Traffic(
+        source.workload(), label, "synthetic conversations", prefixes=_law_of(source), source_of_blocks=source
+    )
+
+
+def _law_of(source: Any) -> Conversations:
+    """Return the law of the conversations that `source` draws; of lengths it knows the means."""
+    from tileq_theory.prefix_cache import Conversations
+
+    lengths = (source.user_tokens, source.answer_tokens)
+    user, answer = (float(given if isinstance(given, int | float) else given.mean()) for given in lengths)
+    return Conversations(
+        turns=source.turns_mean,
+        system_tokens=source.system_tokens,
+        user_tokens=user,
+        answer_tokens=answer,
+        think_s=source.think_s,
+        system_prompts=source.system_prompts,
+        zipf=source.system_zipf,
+        block_tokens=source.block_tokens,
+    )
 
 
 def _whole_or_not(text: str) -> int | float:

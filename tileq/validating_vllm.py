@@ -97,13 +97,16 @@ def validate_vllm(
     engine = bench.engine("SarathiScheduler", {"token_budget": most, "max_num_seqs": max_num_seqs})
     before = bench.fit(engine, lengths)
     plan = plan_of(before.time, lengths, steps, token_budget)
-    cases = [_case(bench, engine, name, plan, before.time, lengths, fractions or FRACTIONS, seed) for name in policies]
-    after = bench.fit(bench.last or engine, lengths)
-    later = plan_of(after.time, lengths, steps, token_budget)
-    rates = [float(p.budget_rate_per_s) for p in (plan, later)]
-    mean = float(np.mean(rates))
+    running, cases, fits = engine, [], [before]
+    for name in policies:  # a profile on either side of each edge: the machine's speed wanders
+        running, case = _edge(bench, running, name, plan, before.time, lengths, seed)
+        fits.append(bench.fit(running, lengths))
+        case["loads"] = _loads(bench, running, case, plan, before.time, lengths, fractions or FRACTIONS, seed)
+        cases.append(case)
+    rates = [float(plan_of(fit.time, lengths, steps, token_budget).budget_rate_per_s) for fit in fits]
+    after, mean = fits[1], float(np.mean(rates[:2]))
     edges = {c["policy"]: c["edge_per_s"] for c in cases if c["edge_per_s"]}
-    best = max(edges.values(), default=None)
+    best = next(iter(edges.values()), None)
     document: dict[str, Any] = {
         "title": "vLLM around lambda*",
         "executor": "vllm",
@@ -127,7 +130,7 @@ def validate_vllm(
         "cases": cases,
         "summary": {
             "rate_per_s": mean,
-            "rates_before_and_after_per_s": rates,
+            "rates_by_profile_per_s": rates,
             "edges_per_s": edges,
             "rate_over_best_edge": None if best is None else mean / best - 1.0,
         },
@@ -167,7 +170,13 @@ class _Bench:
         self.folder, self.clock, self.say = folder, clock, say
         self.most, self.seats, self.blocks, self.longest = most, seats, blocks, longest
         self.dtype = "float32" if device == "cpu" else "auto"
-        self.last: Any = None
+        self.policies: dict[str, Any] = {}
+
+    def config(self, budget: int) -> Any:
+        """Return the simulator's settings of the same engine."""
+        from tileq_engine.config import EngineConfig
+
+        return EngineConfig(token_budget=budget, max_num_seqs=self.seats, kv_tokens=_BLOCK * self.blocks)
 
     def engine(self, scheduler: str | None, tileq: dict[str, Any] | None) -> Any:
         from tileq_engine.vllm.driving import make_engine
@@ -200,18 +209,10 @@ class _Bench:
         return light_fit(table[kept, :4], table[kept, 4])
 
 
-def _case(
-    bench: _Bench,
-    engine: Any,
-    name: str,
-    plan: Any,
-    time: Any,
-    lengths: Requests,
-    fractions: Sequence[float],
-    seed: int,
-) -> dict[str, Any]:
-    """Measure one policy's edge, and its latencies at fractions of lambda*, beside the simulator's."""
-    from tileq_engine.config import EngineConfig
+def _edge(
+    bench: _Bench, engine: Any, name: str, plan: Any, time: Any, lengths: Requests, seed: int
+) -> tuple[Any, dict[str, Any]]:
+    """Return an engine with the policy, and its edge: measured, all requests at once, and simulated."""
     from tileq_engine.executor.figures import saturated_rate
     from tileq_engine.executor.validation_case import case_requests
     from tileq_engine.registry import policy
@@ -226,39 +227,54 @@ def _case(
         params["base"] = "sarathi"
     budget = int(plan.token_budget)
     if engine.engine_core.engine_core.scheduler.mirror.rules.policy.name != registered or params:
-        del engine
         own = {"policy": registered, "params": params, "max_num_seqs": bench.seats, "token_budget": budget}
         engine = bench.engine(scheduler, own)
-    bench.last = engine
     engine.engine_core.engine_core.scheduler.mirror.set_scalars({"budget": budget})
-    config = EngineConfig(token_budget=budget, max_num_seqs=bench.seats, kv_tokens=_BLOCK * bench.blocks)
-    own_policy = policy(registered, **params)
-    tokens = float((lengths.prompt_tokens + lengths.output_tokens - 1).mean())
-    at_once = drive(engine, case_requests(lengths, None, seed), seed=seed, clock=bench.clock)
-    edge = at_once.saturated_rate_per_s(tokens)
-    simulated_edge = saturated_rate(simulate(case_requests(lengths, None, seed), own_policy, time, config))
+    bench.policies[name] = policy(registered, **params)
+    at_once = case_requests(lengths, None, seed)
+    driven = drive(engine, at_once, seed=seed, clock=bench.clock)
+    edge = driven.saturated_rate_per_s(float((lengths.prompt_tokens + lengths.output_tokens - 1).mean()))
+    simulated = saturated_rate(simulate(at_once, bench.policies[name], time, bench.config(budget)))
     bench.say(f"{name}: edge {edge and round(edge, 2)} requests/s, lambda* {plan.budget_rate_per_s:.2f}")
+    return engine, {
+        "policy": name,
+        "describes": bench.policies[name].describe(),
+        "edge_per_s": edge,
+        "edge_simulated_per_s": None if simulated is None else simulated[0],
+    }
+
+
+def _loads(
+    bench: _Bench,
+    engine: Any,
+    case: dict[str, Any],
+    plan: Any,
+    time: Any,
+    lengths: Requests,
+    fractions: Sequence[float],
+    seed: int,
+) -> list[dict[str, Any]]:
+    """Measure latencies at fractions of lambda* with timed arrivals, beside the simulator's."""
+    from tileq_engine.executor.validation_case import case_requests
+    from tileq_engine.simulator import simulate
+    from tileq_engine.vllm.driving import drive
+
     loads = []
     for fraction in fractions:
-        asked = case_requests(lengths, positive("fraction", fraction) * float(plan.budget_rate_per_s), seed)
+        rate = positive("fraction", fraction) * float(plan.budget_rate_per_s)
+        asked = case_requests(lengths, rate, seed)
         driven = drive(engine, asked, seed=seed, clock=bench.clock)
-        raw = simulate(asked, own_policy, time, config)
+        raw = simulate(asked, bench.policies[case["policy"]], time, bench.config(int(plan.token_budget)))
         loads.append(
             {
                 "fraction": fraction,
-                "load": None if not edge else fraction * float(plan.budget_rate_per_s) / edge,
+                "load": None if not case["edge_per_s"] else rate / case["edge_per_s"],
                 "measured": _measured(driven),
                 "simulated": _of_simulation(raw),
             }
         )
-        bench.say(f"{name}: at {fraction:g} of lambda* done")
-    return {
-        "policy": name,
-        "describes": own_policy.describe(),
-        "edge_per_s": edge,
-        "edge_simulated_per_s": None if simulated_edge is None else simulated_edge[0],
-        "loads": loads,
-    }
+        bench.say(f"{case['policy']}: at {fraction:g} of lambda* done")
+    return loads
 
 
 def _measured(driven: Any) -> dict[str, float]:

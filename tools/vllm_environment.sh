@@ -47,10 +47,10 @@ PY
     # The index's builds of these want the CUDA torch and fail at import; transformers imports them wherever they are.
     # No text model needs them.
     pip uninstall --yes torchvision torchaudio torchcodec
-    # The command `vllm` asks for the version of a package of that name.
-    alias="$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-$version.dist-info"
+    # The command `vllm` asks for the version of a package of that name, its platform for "cpu" in it.
+    alias="$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/vllm-$version+cpu.dist-info"
     mkdir -p "$alias"
-    printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s\n' "$version" >"$alias/METADATA"
+    printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "$version" >"$alias/METADATA"
 else
     pip install --no-cache-dir "vllm[bench]==$version"
 fi

@@ -329,7 +329,7 @@ def _compiled_user_rule(rule: Callable[..., Any]) -> Any:
 def _numeric(rule: Callable[..., Any]) -> Callable[..., float]:
     """Return an order rule whose answers are numbers, as they are when it is compiled."""
 
-    def numeric(R: Any, S: Any, P: Any, i: int) -> float:
+    def numeric(R: Any, S: Any, P: Any, i: Any) -> float:  # a whole number of Python or of numpy
         return float(rule(R, S, P, i))
 
     return numeric

@@ -32,6 +32,8 @@ def test_the_command_prints_what_python_returns(capsys: pytest.CaptureFixture[st
     assert cache["rate_gain"] == pytest.approx(given["rate_per_s"] / without["rate_per_s"] - 1)
     assert 0 < cache["hit_share"] < 1
     assert given["kkt"]["ok"]
+    assert given["engine_flags"]["--enable-prefix-caching"] is True
+    assert "--enable-prefix-caching" not in without["engine_flags"]
     # 4 turns of 100 words and 200 answer tokens behind 1000 tokens: 1000 + 3 * 300 + 100 a prompt, 100 of it new
     assert tq.plan(conversations=TALKS, prefix_cache="infinite").to_dict()["prefix_cache"]["hit_share"] == (
         pytest.approx(1 - 100 / 2000, abs=1e-9)
@@ -106,3 +108,14 @@ def test_words_and_objects_are_the_same() -> None:
     talks = parse_conversations(f"{TALKS}:zipf=0.9:block=16:answers=dropped")
     assert parse_conversations(talks) is talks
     assert (talks.zipf, talks.block_tokens, talks.cache_answers) == (0.9, 16, False)
+
+
+def test_both_ways_to_name_conversations_answer_alike() -> None:
+    law = "turns=4:system=1000:user=100:answer=200:think=60:prompts=3:zipf=0.5:block=16"
+    one = tq.plan(conversations=law, prefix_cache="infinite").to_dict()["prefix_cache"]["hit_share"]
+    other = tq.plan(workload=f"conversations:{law}", prefix_cache="infinite").to_dict()["prefix_cache"]["hit_share"]
+    drawn = tq.plan(
+        workload=f"conversations:{law.replace('user=100', 'user=uniform(50,150)')}", prefix_cache="infinite"
+    )
+    assert one == pytest.approx(other, rel=0.03)  # prompts by their law, or from 4096 drawn sessions
+    assert one == pytest.approx(drawn.to_dict()["prefix_cache"]["hit_share"], rel=0.03)

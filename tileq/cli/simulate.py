@@ -158,8 +158,8 @@ def _of_cluster(given: dict[str, Any]) -> None:
     for name, default in _OF_ONE_NODE.items():
         if given[name] != default:
             raise InputError(f"--{name.replace('_', '-')} beside --cluster; the file says it for each of its nodes")
-    names = ("rate", "load", "requests", "replications", "seed", "trace", "workload", "classes")
-    names += ("conversations", "convention", "folder")
+    names = ["rate", "load", "requests", "replications", "seed", "trace", "workload", "classes", "conversations"]
+    names += ["convention", "folder"]
     answer = simulate_cluster(
         given["cluster"], progress=False if given["json"] else None, **{name: given[name] for name in names}
     )

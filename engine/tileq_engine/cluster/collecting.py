@@ -47,7 +47,9 @@ _WHOLE = {
 }
 
 
-def _node_run(made: Layout, r: int, state: State, pairs: Pairs, requests: Requests, end: int) -> NodeRun:
+def _node_run(
+    made: Layout, r: int, state: State, pairs: Pairs, requests: Requests, end: int, nothing: np.ndarray
+) -> NodeRun:
     node, N = made.nodes[r], made.own[1]
     own = {name: int(made.get(N, r, field)) for name, field in _NODE.items()}
     rows = table_columns(state.SA, state.scalar("nsamples"), state.scalar("row"))
@@ -62,7 +64,7 @@ def _node_run(made: Layout, r: int, state: State, pairs: Pairs, requests: Reques
         samples=IterationSamples(state.scalar("stride"), *rows[:SAMPLE_FIELDS]),
         gaps=gap_record(state, pairs, requests.group_names or ("class 0",)),
         trace=Trace(*table_columns(state.TR, state.scalar("ntrace"), TRACE_FIELDS)),
-        prefix_hit_tokens=prefix_hits(state, len(requests)),
+        prefix_hit_tokens=prefix_hits(state, len(requests)) if state.scalar("tree") else nothing,
         tenants=tenant_record(state, rows[SAMPLE_FIELDS:], requests, made.configs[r]),
         bottlenecks=pairs.bottlenecks(),
     )
@@ -111,7 +113,12 @@ def collect_cluster(
     for state in states:
         write_back(state)
     end = max(state.scalar("now") for state in states)
-    nodes = tuple(_node_run(made, r, state, pairs[r], requests, end) for r, state in enumerate(states))
+    nothing = np.zeros(len(requests), dtype=np.int64)  # of nodes without a prefix cache: one array for all
+    nodes = tuple(_node_run(made, r, state, pairs[r], requests, end, nothing) for r, state in enumerate(states))
+    hits = nothing.copy()
+    for node in nodes:
+        if node.prefix_hit_tokens is not nothing:
+            hits += node.prefix_hit_tokens
     columns: dict[str, Any] = dict(zip(COLUMNS, states[0].columns(*COLUMNS.values()), strict=True))
     X = made.own[3]
     return ClusterRun(
@@ -125,7 +132,7 @@ def collect_cluster(
         prefill_node=made.column(X, "source"),
         routed=made.column(X, "routed"),
         **columns,
-        prefix_hit_tokens=np.asarray(np.sum([node.prefix_hit_tokens for node in nodes], axis=0), dtype=np.int64),
+        prefix_hit_tokens=hits,
         nodes=nodes,
         gaps=merged_gaps([node.gaps for node in nodes]),
         transfers=Transfers(*(np.ascontiguousarray(c) for c in transfers.T)),

@@ -133,7 +133,12 @@ def _tiled(states: list[State], name: str, lengths: list[int]) -> Any:
 
 def _rows(states: list[State], name: str, compiled: bool, fresh: Any) -> Any:
     if compiled:
-        return np.concatenate([getattr(state, name) for state in states])
+        parts = [getattr(state, name) for state in states]
+        rows, at = np.empty(sum(map(len, parts)), dtype=parts[0].dtype), 0
+        for part in parts:  # numpy's own concatenation compares every field of every part's type
+            rows[at : at + len(part)] = part
+            at += len(part)
+        return rows
     return [record for state in states for record in fresh(state)]
 
 

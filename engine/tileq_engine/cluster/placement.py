@@ -57,7 +57,7 @@ def placement_weights(cluster: Cluster, demand: Demand) -> Cluster:
     >>> two = Cluster([Node("slow", slow, config=settings), Node("fast", fast, config=settings)])
     >>> d = Demand(100, 100, 15050, 5050, 15150, 101, 100, 200)
     >>> [round(n.weight, 3) for n in placement_weights(two, d).nodes]
-    [0.875, 1.125]
+    [0.876, 1.124]
     """
     rates = node_rates(cluster, demand)
     entry = np.array([node.role != "decode" for node in cluster.nodes])

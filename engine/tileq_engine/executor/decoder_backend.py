@@ -210,8 +210,7 @@ def make_backend(
         ) from None
     from tileq_engine.decoder import Decoder, blocks_that_fit, load_weights, random_weights, torch_setup
 
-    if device.split(":")[0] not in ("cpu", "cuda") or (device.startswith("cuda") and not torch.cuda.is_available()):
-        raise InputError(f"device {device!r} is not there; expected cpu" + (", or cuda where torch sees a GPU"))
+    _check_device(device)
     block_tokens = positive_int("block_tokens", block_tokens)
     cuda = device.startswith("cuda")
     format_ = dtype or ("bf16" if cuda else "fp32")
@@ -236,6 +235,21 @@ def make_backend(
     backend = DecoderBackend(decoder)
     backend.warm_up()
     return backend
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    kind, _, number = device.partition(":")
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "cpu" or (kind == "cuda" and gpus and (not number or (number.isdecimal() and int(number) < gpus))):
+        return
+    build = "a build without CUDA" if torch.version.cuda is None else f"built for CUDA {torch.version.cuda}"
+    seen = f"{gpus} GPU(s), cuda:0 to cuda:{gpus - 1}" if gpus else "no GPU"
+    raise InputError(
+        f"device {device!r} is not there: torch {torch.__version__} ({build}) sees {seen}; expected cpu"
+        + (", cuda or one of these" if gpus else "")
+    )
 
 
 def _config(model: Any) -> tuple[Any, Path | None]:

@@ -1,7 +1,8 @@
 """The file of a real run: a header, then one line for each iteration as it ends; it survives a kill at any moment.
 
-A line holds the iteration's row of `log.COLUMNS`, then who got which token and who stopped. With the requests these
-lines are the whole run: a scheduler that is fed the recorded durations takes the same decisions again.
+A line holds the iteration's row of `log.COLUMNS`, then who got which token and who stopped, and a checksum of itself.
+With the requests these lines are the whole run: a scheduler that is fed the recorded durations takes the same decisions
+again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ __all__ = ["RunJournal"]
 import json
 import os
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,9 @@ from typing import Any
 from tileq_theory.errors import InputError
 
 KIND = "tileq executor run"
-VERSION = 1
+VERSION = 2
 _SYNC_S = 1.0
+_MARK = b',"crc":'
 
 
 class RunJournal:
@@ -58,20 +61,21 @@ class RunJournal:
     def _read(self) -> None:
         raw = self.path.read_bytes()
         whole = raw[: raw.rfind(b"\n") + 1]
+        first, *rest = whole.splitlines() or [b""]
         try:
-            lines = [json.loads(line) for line in whole.splitlines()]
+            begun = json.loads(first)
         except ValueError:
-            raise InputError(f"{self.path}: a line is not valid JSON; begin anew with resume=False") from None
-        if not lines or not isinstance(lines[0], dict) or lines[0].get("kind") != KIND:
+            begun = None
+        if not isinstance(begun, dict) or begun.get("kind") != KIND:
             raise InputError(f"{self.path} is no executor run; give another file, or resume=False")
         now = json.loads(json.dumps(self.header))
-        for key in sorted({*lines[0], *now}):
-            if lines[0].get(key) != now.get(key):
+        for key in sorted({*begun, *now}):
+            if begun.get(key) != now.get(key):
                 raise InputError(
-                    f"{self.path} was begun with {key} {_short(lines[0].get(key))}, now it is {_short(now.get(key))}; "
+                    f"{self.path} was begun with {key} {_short(begun.get(key))}, now it is {_short(now.get(key))}; "
                     "go on under the same conditions, or begin anew with resume=False"
                 )
-        self.entries = lines[1:]
+        self.entries = [self._entry(number, line) for number, line in enumerate(rest, start=2)]
         if len(whole) < len(raw):  # the last line was being written when the process died
             with self.path.open("r+b") as torn:
                 torn.truncate(len(whole))
@@ -84,8 +88,20 @@ class RunJournal:
         """Append something else that happened."""
         self._write({"event": name, **facts})
 
+    def _entry(self, number: int, line: bytes) -> dict[str, Any]:
+        """Return what a line says, if it is as it was written."""
+        body, mark, told = line.rpartition(_MARK)
+        if not mark or told != b"%d}" % zlib.crc32(body):
+            raise InputError(
+                f"{self.path}: line {number} is not as it was written; cut the file before it and go on from there, "
+                "or begin anew with resume=False"
+            )
+        found: dict[str, Any] = json.loads(body + b"}")
+        return found
+
     def _write(self, entry: dict[str, Any]) -> None:
-        os.write(self._file, (json.dumps(entry, separators=(",", ":")) + "\n").encode())
+        body = json.dumps(entry, separators=(",", ":"))[:-1].encode()
+        os.write(self._file, body + _MARK + b"%d}\n" % zlib.crc32(body))
         if time.monotonic() - self._synced > _SYNC_S:  # what the kernel holds survives our death, not a power cut
             self.sync()
 

@@ -52,14 +52,14 @@ class PagedMemory:
     def grow(self, request: int, tokens: int, cached: int = 0) -> None:
         """Give `request` blocks for `tokens` tokens in all, and a row of the table if it has none.
 
-        Of a request that has no row `cached` tokens are in the cache already, as its prefix.
+        With a prefix cache, `cached` tokens of a request that has no row are there already.
         """
         row = self._row(request)
         if row < 0:
             row = self._free_rows.pop()
             self.row_of[request] = row
             self.room[row] = 0
-            if cached and request not in self._host:
+            if cached and self.prefixes is not None and request not in self._host:
                 self._attach(request, row, cached)
         if request in self._host:
             self._bring_back(request, row)

@@ -49,7 +49,9 @@ class Session:
     clock
         See `clocks`.
     journal
-        Where every iteration is written as it ends.
+        Where every iteration is written as it ends. Only `serve` goes on from one: it knows the requests beforehand.
+        Those that come through `submit` are not in the journal, so a session of them records what it did, which a
+        kill does not take, and begins anew.
     check
         Prove the cache's invariants after every iteration.
 
@@ -86,6 +88,11 @@ class Session:
         self.config = physical(backend, policy.settings(config or EngineConfig()))
         if requests is not None:
             check_requests(backend, requests)
+        elif journal is not None and journal.entries:
+            raise InputError(
+                f"{journal.path} holds {len(journal.entries)} lines of an earlier session; requests that are submitted "
+                "are not in a journal, so that a session cannot go on from it. Give another file, or resume=False"
+            )
         if self.config.prefix_cache:
             requests, prompts = _with_paths(backend, requests, prompts, seed, journal)
         self.time = clock if time is None and isinstance(clock, IterationTime) else time

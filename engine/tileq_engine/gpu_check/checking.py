@@ -89,6 +89,7 @@ class Work:
     budget_s: float
     say: Callable[[str], None]
     parts: dict[str, Any] = field(default_factory=dict)
+    keep: Callable[[Work], None] | None = None
 
     def share_s(self, share: float) -> float:
         """Return the seconds of a part: its share of the whole, not more than what is left."""
@@ -107,6 +108,8 @@ class Work:
             text = str(error) if isinstance(error, TileqError) else traceback.format_exc(limit=3)
             found = {"right": False, "error": text.strip()}
         self.parts[name] = {**found, "took_s": clock_time.monotonic() - begun}
+        if self.keep is not None:  # whatever ends the process now, this part is there
+            self.keep(self)
 
 
 def check(
@@ -128,6 +131,8 @@ def check(
     from tileq_engine.gpu_check.report import report_text
 
     begun = clock_time.monotonic()
+    if out is not None:
+        _ready(Path(out))
     cuda = device.startswith("cuda")
     size = SMOKE if smoke else (GPU if cuda else CPU)
     told = say or _quietly
@@ -140,6 +145,8 @@ def check(
     probe.set_reference()
     deadline = begun + positive("budget_s", budget_s)
     work = Work(device, size, backend, probe, deadline, min(budget_s, 20.0) if smoke else budget_s, told)
+    if out is not None:
+        work.keep = lambda so_far: _write(Path(out), _document(so_far, clock_time.monotonic() - begun, complete=False))
     work.run("logits, fp32", lambda: _logits(work, "fp32"))
     number = "bf16" if cuda else "fp32"
     if number != "fp32":
@@ -150,13 +157,30 @@ def check(
     work.run("validation", lambda: _validation(work))
     work.run("transformers", lambda: _peer(work))
     document = _document(work, clock_time.monotonic() - begun)
-    document["text"] = report_text(document)
     if out is not None:
-        Path(f"{out}.json").write_text(
-            json.dumps({k: v for k, v in document.items() if k != "text"}, indent=1) + "\n", encoding="utf-8"
-        )
-        Path(f"{out}.md").write_text(document["text"], encoding="utf-8")
-    return document
+        _write(Path(out), document)
+    return {**document, "text": report_text(document)}
+
+
+def _ready(out: Path) -> None:
+    """Raise `InputError` now, not in ten minutes, if the report cannot be written."""
+    if not out.parent.is_dir():
+        raise InputError(f"out is {str(out)!r}, and there is no folder {str(out.parent)!r}; make it, or name another")
+    page = Path(f"{out}.md")
+    there = page.exists()
+    try:
+        page.touch()
+        if not there:
+            page.unlink()
+    except OSError as problem:
+        raise InputError(f"{page} cannot be written: {problem.strerror or problem}; name another place") from None
+
+
+def _write(out: Path, document: dict[str, Any]) -> None:
+    from tileq_engine.gpu_check.report import report_text
+
+    Path(f"{out}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    Path(f"{out}.md").write_text(report_text(document), encoding="utf-8")
 
 
 def _quietly(line: str) -> None:
@@ -315,7 +339,7 @@ def _peer(work: Work) -> dict[str, Any]:
     }
 
 
-def _document(work: Work, took_s: float) -> dict[str, Any]:
+def _document(work: Work, took_s: float, complete: bool = True) -> dict[str, Any]:
     import platform
 
     from tileq_engine.decoder import torch_setup
@@ -330,7 +354,8 @@ def _document(work: Work, took_s: float) -> dict[str, Any]:
             "python": platform.python_version(),
             "numpy": np.__version__,
         },
-        "right": all(part.get("right", False) for part in parts.values()),
+        "complete": complete,
+        "right": complete and all(part.get("right", False) for part in parts.values()),
         "took_s": took_s,
         "parts": parts,
     }

@@ -14,12 +14,18 @@ def report_text(document: Mapping[str, Any]) -> str:
     parts = [
         f"# {c['model']} on {c['device']}",
         "\n".join(f"* {name}: {_plain(value)}" for name, value in c.items()),
-        f"Everything {'is' if document['right'] else 'is NOT'} right; it took {document['took_s']:.0f} s.",
+        _verdict(document),
     ]
     for name, part in document["parts"].items():
         parts.append(f"## {name[0].upper()}{name[1:]}")
         parts.append(_words(name, part))
     return "\n\n".join(parts) + "\n"
+
+
+def _verdict(document: Mapping[str, Any]) -> str:
+    if not document.get("complete", True):
+        return f"CUT SHORT after {document['took_s']:.0f} s: what follows is what was done by then."
+    return f"Everything {'is' if document['right'] else 'is NOT'} right; it took {document['took_s']:.0f} s."
 
 
 def _words(name: str, part: Mapping[str, Any]) -> str:

@@ -58,7 +58,7 @@ def best_budget(
     --------
     >>> time = IterationTime(launch_s=0.01, token_s=1e-5)
     >>> best_budget(time, {"prefill_tokens": 900, "decode_tokens": 100}, Online(most_budget=512), 1.0)[0]
-    472
+    512
     """
     low, high = limits.least_budget, limits.most_budget
     steps = np.unique(np.concatenate([np.arange(low, high, 8), [high]]))

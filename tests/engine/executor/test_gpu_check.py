@@ -26,7 +26,7 @@ needs_torch = pytest.mark.skipif(
 BARE = """
 import sys
 GONE = {"cvxpy", "scipy", "pydantic", "matplotlib", "cyclopts", "joblib", "pyarrow"}
-GONE |= {"jaxtyping", "beartype", "highspy", "tileq", "tileq_profiling"}
+GONE |= {"jaxtyping", "beartype", "highspy", "tileq", "tileq_profiling", "rich", "pandas", "safetensors"}
 class Gone:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in GONE:
@@ -51,7 +51,7 @@ def test_it_runs_where_only_torch_and_numba_are(tmp_path: Path) -> None:
     done = bare("--device", "cpu", "--smoke", "--budget", "300", "--out", str(tmp_path / "report"))
     assert done.returncode == 0, done.stderr + done.stdout
     document = json.loads((tmp_path / "report.json").read_text())
-    assert document["right"] and document["parts"]["tokens"]["different"] == 0
+    assert document["right"] and document["complete"] and document["parts"]["tokens"]["different"] == 0
     assert document["parts"]["logits, fp32"]["max_abs_error"] < 1e-3
     assert document["parts"]["tokens"]["preemptions"] > 0
     assert document["parts"]["validation"]["summary"]["replays_same"]
@@ -62,12 +62,34 @@ def test_it_runs_where_only_torch_and_numba_are(tmp_path: Path) -> None:
 
 
 @needs_torch
-def test_no_gpu_is_one_clear_line() -> None:
+def test_what_ends_the_check_leaves_the_parts_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tileq_engine.gpu_check import checking
+
+    def interrupted(work: Work) -> dict[str, object]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checking, "_tokens", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        checking.check(device="cpu", smoke=True, out=tmp_path / "report")
+    document = json.loads((tmp_path / "report.json").read_text())
+    assert list(document["parts"]) == ["logits, fp32"]
+    assert not document["complete"] and not document["right"]
+    assert "CUT SHORT" in (tmp_path / "report.md").read_text()
+
+
+def test_a_place_that_cannot_be_written_is_said_first(tmp_path: Path) -> None:
+    done = bare("--device", "cpu", "--smoke", "--out", str(tmp_path / "nowhere" / "report"))
+    assert done.returncode == 2 and done.stdout == ""
+    assert "there is no folder" in done.stderr.splitlines()[-1]
+
+
+@needs_torch
+def test_no_gpu_is_one_clear_line(tmp_path: Path) -> None:
     import torch
 
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
-    done = bare("--device", "cuda")
+    done = bare("--device", "cuda", "--out", str(tmp_path / "report"))
     assert done.returncode == 2 and done.stdout == ""
     assert "device 'cuda' is not there" in done.stderr.splitlines()[-1]
 

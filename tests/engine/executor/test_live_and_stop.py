@@ -14,6 +14,7 @@ import pytest
 from tileq_engine import EngineConfig, Requests
 from tileq_engine.executor import RunFailedError, Sampling, Session, StopSwitch, TokenHashBackend, replay, serve
 from tileq_engine.executor.backend import HostBatch, SampleRows, Step
+from tileq_engine.executor.journal import RunJournal
 from tileq_engine.executor.live import LiveTable, live_figures
 from tileq_engine.executor.replaying import differences
 from tileq_engine.executor.serving import snapshot
@@ -91,6 +92,24 @@ def test_a_journal_of_another_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no executor run"):
         serve_(asked(), journal=journal)
     assert serve_(asked(), journal=journal, resume=False).raw.stop_reason == "finished"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"t":[', '"t":[9'), ('"r":[', '"q":['), ('"i":[', '{"i":['), (',"crc":', ',"crc":1'), ("{", "")]
+)
+def test_a_damaged_line_is_found_wherever_it_is(tmp_path: Path, old: str, new: str) -> None:
+    """A token that has become another would be served as the model's own."""
+    journal = tmp_path / "run.jsonl"
+    whole = serve_(asked(), journal=journal)
+    lines = journal.read_text().splitlines(keepends=True)
+    damaged = lines[20].replace(old, new, 1)
+    assert damaged != lines[20]
+    journal.write_text("".join([*lines[:20], damaged, *lines[21:]]))
+    with pytest.raises(InputError, match=r"run\.jsonl: line 21 is not as it was written; cut the file before it"):
+        serve_(asked(), journal=journal)
+    journal.write_text("".join(lines[:20]))  # as it says
+    again = serve_(asked(), journal=journal)
+    assert all(np.array_equal(a, b) for a, b in zip(again.outputs, whole.outputs, strict=True))
 
 
 def test_a_failing_model_loses_nothing(tmp_path: Path) -> None:
@@ -243,6 +262,22 @@ def test_a_session_takes_and_loses_requests() -> None:
     assert served.run().rejections() == {"cancelled": 2}
     with pytest.raises(InputError, match="is finished; only"):
         session.cancel(second)
+
+
+def test_a_session_of_submitted_requests_begins_anew(tmp_path: Path) -> None:
+    """Its journal outlives it, and is not taken for something from which it could go on."""
+    where = tmp_path / "session.jsonl"
+    journal = RunJournal(where, {"what": "a session"})
+    session = Session(TokenHashBackend(12), policy("sarathi"), CONFIG, clock="busy", capacity=8, journal=journal)
+    session.submit([1, 2, 3], output_tokens=4)
+    for _ in range(4):
+        session.step()
+    journal.close()
+    again = RunJournal(where, {"what": "a session"})
+    assert len(list(again.iterations())) == 4
+    with pytest.raises(InputError, match=r"session\.jsonl holds 4 lines of an earlier session"):
+        Session(TokenHashBackend(12), policy("sarathi"), CONFIG, clock="busy", capacity=8, journal=again)
+    again.close()
 
 
 def test_the_live_table_shows_the_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -165,11 +165,11 @@ def plot_mode_map(grid: ModeMap) -> Any:
     from matplotlib.figure import Figure
 
     panels = grid.tbt_s.size
-    width, height = 0.62 * grid.ratios.size, 0.36 * grid.links_bytes_per_s.size
-    figure = Figure(figsize=(1.5 + panels * (width + 0.3), height + 1.3), layout="constrained")
+    width, height = 0.42 * grid.ratios.size, 0.36 * grid.links_bytes_per_s.size
+    figure = Figure(figsize=(1.6 + panels * (width + 0.2), height + 1.2), layout="constrained")
     FigureCanvasAgg(figure)
     colours = ListedColormap(["0.9", "#4477aa", "#ccbb44", "#ee6677"])
-    mesh = None
+    mesh: Any = None
     for i, axes in enumerate(np.atleast_1d(figure.subplots(1, panels, sharey=True))):
         mesh = axes.imshow(grid.winner[i], cmap=colours, norm=BoundaryNorm(np.arange(-1.5, 3), 4), aspect="auto")
         for j, k in np.ndindex(*grid.winner[i].shape):
