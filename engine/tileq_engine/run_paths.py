@@ -140,9 +140,10 @@ def run_verdict(run: Run, **options: Any) -> StabilityVerdict:
     grid = np.linspace(middle, last, GRID_POINTS).astype(np.int64)
     step_s = (last - middle) / (GRID_POINTS - 1) / PS_PER_S
     if last - middle < GRID_POINTS:
-        return stability_verdict(
+        short = stability_verdict(
             np.zeros(0), 0.0, arriving_work_per_s=0.0, arrivals=0, stopped_by_backlog=stopped, **options
         )
+        return _with_those_who_never_fit(run, short)
     late = 1 if run.info.token_convention == "engine" else 0
     inside = (table["arrival_ps"] >= middle) & (table["arrival_ps"] <= last)
     work = int(table["prompt_tokens"][inside].sum() + np.maximum(table["output_tokens"][inside] - late, 0).sum())
@@ -155,6 +156,11 @@ def run_verdict(run: Run, **options: Any) -> StabilityVerdict:
         stay_s=_first_stay_ps(run) / PS_PER_S,
         **options,
     )
+    return _with_those_who_never_fit(run, answer)
+
+
+def _with_those_who_never_fit(run: Run, answer: StabilityVerdict) -> StabilityVerdict:
+    """Return "unstable" where requests are rejected that a queue would keep for ever, else the answer."""
     never = int((run.requests["reject_reason"][run.requests["status"] == REJECTED] == NEVER_FITS).sum())
     if not never or answer.verdict == "unstable":
         return answer

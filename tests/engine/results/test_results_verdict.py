@@ -159,6 +159,14 @@ def test_far_beyond_capacity_is_unstable_although_everybody_waits_long(load: flo
     assert verdict.verdict == "unstable", verdict.reason
 
 
+def test_a_policy_that_can_hold_nobody_is_unstable() -> None:
+    """Every prompt is longer than the budget of whole prompts: all are rejected, and nobody is left to judge by."""
+    asked = Requests.from_arrays(arrival_s=np.arange(200) * 0.1, prompt_tokens=300, output_tokens=9)
+    run = simulate(asked, policy("vllm_v0"), IterationTime.constant(0.01), EngineConfig(token_budget=256))
+    verdict = Run.of(run).verdict()
+    assert verdict.verdict == "unstable" and "200 requests are longer than the token budget" in verdict.reason
+
+
 def test_pooling_replications_decides_what_single_ones_cannot() -> None:
     rng, single = np.random.default_rng(25), []
     for _ in range(12):
