@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
     kinds = {kind: sum(1 for o in ours.values() if o == kind) for kind in ("passed", "skipped", "failed")}
     lines = [
         f"of {len(ours)} tests {kinds['passed']} pass and {kinds['skipped']} do not apply;",
-        f"{kinds['failed'] - len(lost)} fail on vLLM's AsyncScheduler too (they drive a synchronous one by hand);",
+        f"{kinds['failed'] - len(lost)} fail on vLLM's AsyncScheduler too (made for the other one, or lack a fixture);",
         *(f"otherwise by intent: {name}: {_OTHERWISE[name.rpartition('::')[2]]}" for name in meant),
         *(f"FAILED {name}" for name in lost if name not in meant),
     ]
