@@ -209,7 +209,7 @@ def requests_of(x: Instance) -> Any:
         priority=column("priority"),
         tbt_limit_ps=column("tbt_limit"),
         paying=column("paying", bool),
-        tenant=column("tenant"),
+        tenant=np.array([r.get("tenant", 0) for r in x.requests], dtype=np.int64),  # older instances name none
         blocks=BlockPaths.from_lists([r["path"] for r in x.requests], x.hash_tokens) if x.hash_tokens else None,
     )
 

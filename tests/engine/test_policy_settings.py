@@ -39,7 +39,7 @@ def settings_of(name: str) -> dict[str, Any]:
 
 def another(name: str, default: Any) -> Any:
     if name in OTHER:
-        return OTHER[name]
+        return OTHER[name] if OTHER[name] != default else "vllm_v1"
     if isinstance(default, bool):
         return not default
     return 3 if default is None or isinstance(default, int) else default / 2

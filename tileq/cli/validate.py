@@ -12,7 +12,6 @@ from tileq.cli import options as o
 from tileq.cli.show import show
 from tileq.cli.text import facts, paragraph, table, title
 from tileq.words import number, seconds
-from tileq_theory.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -97,6 +96,8 @@ def validate(
         show(answer.to_dict(), lambda console: render_vllm(answer.to_dict(), console), as_json=json)
         return
     if executor != "torch":
+        from tileq_theory.errors import InputError
+
         raise InputError(f"executor is {executor!r}; expected torch or vllm")
     for path in (out, report):
         if path is not None:

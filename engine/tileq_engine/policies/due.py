@@ -106,7 +106,7 @@ def edf(
     beyond that: under overload it serves whoever is late already, and soon everybody is late, the long-waiting and
     the urgent alike. Nobody starves: who arrives later than the largest allowance stands behind.
     """
-    given = [ttft_s] if isinstance(ttft_s, int | float) else list(ttft_s)
+    given = list(ttft_s) if isinstance(ttft_s, list | tuple | np.ndarray) else [ttft_s]
     allowed = [_allowance(value) for value in given]
     if not allowed:
         raise InputError("ttft_s is empty; expected one number of seconds, or one for each class")
