@@ -90,6 +90,7 @@ CASES = {
     "a coefficient that is a word": (["plan", "--calibration", "word.json"], ["word.json", "launch_s is 'fast'"]),
     "a calibration that is a list": (["plan", "--calibration", "list.json"], ["expected an object"]),
     "a time below 0": (["plan", "--calibration", "untimely.json"], ["launch_s is -0.5"]),
+    "a picture of no cache": (["simulate", "--plot", "a.png", "--picture", "hits"], ["--prefix-cache"]),
     "a picture of no format": (["plan", "--plot", "a.bmp"], ["'.bmp'", ".png"]),
     "a picture that is a folder": (["plan", "--plot", "folder"], ["is a folder"]),
     "a picture in no folder": (["plan", "--plot", "nowhere/a.png"], ["nowhere"]),

@@ -92,6 +92,8 @@ def simulate(
     if cluster is not None:
         _of_cluster(locals())
         return
+    if picture == "hits" and not prefix_cache:
+        raise InputError("--picture hits without --prefix-cache: nothing is looked up; give --prefix-cache")
     answer = simulating.simulate(
         policy,
         rate=rate,
