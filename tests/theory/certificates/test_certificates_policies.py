@@ -103,3 +103,12 @@ def test_reading_kv_and_attention_take_their_time() -> None:
         assert (
             certify(exclusive_modes(time, rate_per_s=rate, token_budget=512, residents=64, **demand)).verdict == verdict
         )
+
+
+@pytest.mark.parametrize(("load", "verdict"), [(0.999, "stable"), (1.001, "unstable")])
+def test_few_slots_do_not_fill_a_prefill_batch(load: float, verdict: str) -> None:
+    """8 prompts of 50 tokens are 400: a budget of 1024 is never used, and the boundary is that of 400."""
+    time = IterationTime(launch_s=0.01, token_s=1e-5)
+    capacity = 1 / ((0.01 + 400e-5) / 8 + 20 * (0.01 + 8e-5) / 8)
+    asked = {"rate_per_s": load * capacity, "prefill_tokens": 50, "decode_tokens": 20}
+    assert certify(exclusive_modes(time, token_budget=1024, residents=8, **asked)).verdict == verdict

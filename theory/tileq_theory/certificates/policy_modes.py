@@ -120,10 +120,10 @@ def exclusive_modes(
     time, rate_per_s, prefill_tokens, decode_tokens
         As for `rad_modes`.
     token_budget
-        b_max, tokens of a prefill iteration.
+        b_max, tokens of a prefill iteration; where the prompts of all N residents are fewer, it holds those.
     residents
-        N, tokens of a decode iteration. Full decode batches are the best an exclusive policy can do; one that starts
-        prefills before they are full is slower, so "stable" is then not proved of it, "unstable" is.
+        N, tokens of a decode iteration. Full batches of both kinds are the best an exclusive policy can do; one that
+        starts prefills before N slots are free is slower, so "stable" is then not proved of it, "unstable" is.
     attention_pairs, kv_read_tokens
         As for `rad_modes`.
 
@@ -136,8 +136,9 @@ def exclusive_modes(
     'stable'
     """
     budget, slots = positive_int("token_budget", token_budget), positive_int("residents", residents)
+    prompts = min(budget, slots * prefill_tokens) if prefill_tokens else budget  # no more than N prompts at a time
     batches: dict[str, tuple[float, float]] = {
-        "prefill": (budget, 0),
+        "prefill": (prompts, 0),
         "decode": (0, slots),
     }
     return _modes(rate_per_s, prefill_tokens, decode_tokens, batches, time, attention_pairs, kv_read_tokens)
