@@ -109,8 +109,10 @@ def mode_map(
     ...     return Demand(p, d, d * p + d * d / 2, p * p / 2, d * p + d * d / 2 + p, d + 1, p, 200)
     >>> grid = mode_map(of, t, Limits(max_batch_tokens=512, nodes=8), bytes_per_token=131072, ratios=[1.0],
     ...                 links_bytes_per_s=[1e6, 1e10], tbt_s=[0.05, float("inf")])
-    >>> grid.winner[:, :, 0].tolist()
-    [[0, 2], [0, 0]]
+    >>> grid.winner[:, :, 0].tolist()  # nodes apart only draw level here, and a slow link costs them everything
+    [[0, 0], [0, 0]]
+    >>> bool(grid.rates_per_s[2, 0, 0, 0] < 0.01 * grid.rates_per_s[0, 0, 0, 0])
+    True
     """
     for name, values in (("ratios", ratios), ("links_bytes_per_s", links_bytes_per_s), ("tbt_s", tbt_s)):
         if not len(values):
