@@ -71,7 +71,7 @@ def test_python_and_trace(data: Path) -> None:
         (["--workload", "conversations:zipf=-1"], "system_zipf"),
         (["--workload", "conversations:user=geometric(0)"], "expected"),
         (["--workload", "conversations:block=24", "--prefix-cache", *SMALL], "a whole number of KV blocks"),
-        (["--workload", CONVERSATIONS, *SMALL, "--plot", "x.svg", "--picture", "hits"], "had no prefix cache"),
+        (["--workload", CONVERSATIONS, *SMALL, "--plot", "x.svg", "--picture", "hits"], "without --prefix-cache"),
     ],
 )
 def test_bad_input(
