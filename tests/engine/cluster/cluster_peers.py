@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from differential import cost_of
 from tileq_reference import POLICIES, Config, Request
+from tileq_reference.cluster_node import Node as PlainNode
 from tileq_reference.clusters import ClusterReference, Link
-from tileq_reference.clusters import Node as PlainNode
 
 from tileq_engine.cluster import Cluster, ClusterRun, Failure, Node, router
 from tileq_engine.cluster.planning import planned_events
