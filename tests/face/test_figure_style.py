@@ -125,6 +125,22 @@ def test_figures_of_the_commands(name: str, tmp_path: Path, capsys: pytest.Captu
     check(*found[0], name)
 
 
+@pytest.mark.parametrize("limits", [[0.012, np.inf], [0.011, 0.0115, 0.015, np.inf], [0.011, 0.0115, np.inf]])
+def test_figure_of_the_map_of_modes(limits: list[float]) -> None:
+    """Drawn outside the style, as a user does: the look is the figure's own."""
+    from tileq_theory.disaggregation import ModeMap, plot_mode_map
+    from tileq_theory.figure_style import in_style
+
+    ratios, links = np.array([0.25, 1, 4, 8, 16, 32, 64]), np.array([1e9, 2.5e9, 5e9, 12.5e9, 25e9, 50e9])
+    shape = (len(limits), links.size, ratios.size)
+    rates = np.random.default_rng(5).uniform(1, 3, (3, *shape))
+    grid = ModeMap(ratios, links, np.array(limits), 8, rates, rates.argmax(axis=0), np.ones(shape, dtype=int))
+    figure = plot_mode_map(grid)
+    with in_style():
+        check(figure, dict(mpl.rcParams), "modes")
+    assert len([axes for axes in figure.axes if axes.get_title(loc="left")]) == len(limits)
+
+
 def test_figures_of_a_calibration_report() -> None:
     import tileq as tq
     from tileq_profiling.fit import fit

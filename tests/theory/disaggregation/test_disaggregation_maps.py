@@ -41,7 +41,7 @@ def test_every_cell_is_its_comparison() -> None:
     assert (np.diff(grid.rates_per_s[:, 1:], axis=1) >= -1e-9).all(), "nor does a looser limit"
     assert "TBT 12 ms" in grid.table() and "none" in grid.table()
     figure = plot_mode_map(grid)
-    assert len([axes for axes in figure.axes if axes.get_title()]) == 3
+    assert len([axes for axes in figure.axes if axes.get_title(loc="left")]) == 3
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def workload_map(
     return WorkloadMap(np.asarray(prompt_shares, dtype=float), np.asarray(tbt_s, dtype=float), rates, winner)
 
 
-_SHADES = ("#ffffff", "#2f5d80", "#9dbdb9", "#f2dfae")  # none, then MODES: apart in grey
+SHADES = ("#ffffff", "#2f5d80", "#9dbdb9", "#f2dfae")  # none, then MODES: apart in grey
 
 
 def plot_map(grid: WorkloadMap) -> Any:
@@ -194,7 +194,7 @@ def plot_map(grid: WorkloadMap) -> Any:
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         mesh = axes.imshow(
-            grid.winner, cmap=ListedColormap(_SHADES), norm=BoundaryNorm(np.arange(-1.5, 3), 4), aspect="auto"
+            grid.winner, cmap=ListedColormap(SHADES), norm=BoundaryNorm(np.arange(-1.5, 3), 4), aspect="auto"
         )
         for i, j in np.ndindex(*grid.winner.shape):
             ordered = np.sort(grid.rates_per_s[:, i, j])
