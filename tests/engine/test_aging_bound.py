@@ -92,7 +92,7 @@ def test_the_bound_is_met_and_strict_priority_breaks_it() -> None:
 
 
 def test_a_tenant_at_its_quota_is_passed_over_all_the_same() -> None:
-    """The bound is on those who may be admitted: with a quota of 2 for one tenant, only the other's requests keep it."""
+    """The bound is on those who may be admitted: with a quota of 2 for one tenant only the other's requests keep it."""
     asked = prioritised(7, 400, 150.0).with_(tenant=np.arange(400) % 2)
     quotas = CONFIG.with_(tenants=Tenants(("bound", "free"), quotas=(2, None)))
     run = simulate(asked, policy("priority_aging", step_s=0.5), TIME, quotas)

@@ -42,10 +42,10 @@ def priority_aging(
         T_i = a_i + step_s (p_i - p).
 
     Nobody who arrives after T_i is admitted before i, at any load and for ever, unless i's tenant is at its quota: who
-    may not be admitted is passed over, and its own tenant's residents are what it waits for. Without quotas, while i waits beyond T_i all
-    residents are of those who were there at T_i and either resident or before i in order; if w_i tokens of them are
-    left at T_i, nobody is preempted and no iteration is longer than t, then each further iteration serves at least one
-    of these tokens, and after the last of them i stands first before an empty system:
+    may not be admitted is passed over. Without quotas, while i waits beyond T_i all residents are of those who were
+    there at T_i and either resident or before i in order; if w_i tokens of them are left at T_i, nobody is preempted
+    and no iteration is longer than t, then each further iteration serves at least one of these tokens, and after the
+    last of them i stands first before an empty system:
 
         admission - a_i <= step_s (p_i - p) + (w_i + 1) t.
 
