@@ -248,6 +248,7 @@ def _own(
     told_at = {id(array): k for k, array in reversed(list(enumerate(told)))}
     order = sorted(set(told_at.values()))
     sets = _rule_sets(made)
+    revives = {int(r): k for k, (_, kind, r) in enumerate(events.reshape(-1, 3).tolist()) if kind == 0}
     for r, node in enumerate(made.nodes):
         mark = 2 * order.index(told_at[id(told[r])]) * n if len(order) > 1 else -1
         limit = made.configs[r].queue_limit
@@ -264,6 +265,8 @@ def _own(
             decides=1,
             warm=round(node.warm_s * PS_PER_S) if node.warm_factor > 1 else 0,
             weight=node.weight,
+            revives=revives.get(r, -1),
+            budget=made.get(made.view[2], r, "budget"),
         )
     _set_places(made, X, keys)
     pressed = [0 if config.backpressure is None else config.backpressure.code for config in made.configs]
