@@ -121,11 +121,18 @@ def _prepared(node: Node, requests: Requests, mode: str) -> tuple[State, EngineC
 
 
 def _tiled(states: list[State], name: str, lengths: list[int]) -> Any:
-    """Return one array of all nodes: each state's, of the given length, behind the last."""
+    """Return one array of all nodes: each state's, of the given length, behind the last.
+
+    Room that is empty at first (samples, gaps) is not touched: it costs memory only where it comes to be used.
+    """
     out = np.zeros(sum(lengths), dtype=np.int64)
+    begun: dict[int, np.ndarray] = {}  # what a node of each kind begins with
     at = 0
     for state, length in zip(states, lengths, strict=True):
-        source = np.asarray(getattr(state, name)[:length], dtype=np.int64)
+        if id(state) not in begun:
+            whole = np.asarray(getattr(state, name), dtype=np.int64)
+            begun[id(state)] = whole[: int(np.flatnonzero(whole)[-1]) + 1 if whole.any() else 0]
+        source = begun[id(state)][:length]
         out[at : at + len(source)] = source
         at += length
     return out
