@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
 from tileq.routed_hits import TOGETHER, conversation_law, trace_law
 from tileq.traffic import Traffic
@@ -75,6 +76,9 @@ class CachedCapacity:
         Its name, and whether it keeps the turns of a conversation together.
     nodes
         Hits by group of nodes.
+    ring_rate_per_s
+        Of session affinity, whose ring gives nodes unequal shares of the conversations: the rate at which the first of
+        them is full; None for other routers.
     """
 
     capacity: ClusterCapacity
@@ -82,9 +86,15 @@ class CachedCapacity:
     router: str
     together: bool
     nodes: tuple[NodeHits, ...]
+    ring_rate_per_s: float | None = None
 
     def warnings(self) -> tuple[str, ...]:
         """Return what the hits rest on."""
+        if self.ring_rate_per_s is not None and self.ring_rate_per_s < 0.99 * self.capacity.rate_per_s:
+            return (
+                "session_affinity's ring gives nodes unequal shares of the conversations: the first is full at "
+                f"{self.ring_rate_per_s:.4g} requests/s; more points even them out",
+            )
         if self.together or sum(node.share < 1 for node in self.nodes) == 0:
             return ()
         return (
@@ -105,6 +115,7 @@ class CachedCapacity:
             "conversations_together": self.together,
             "rate_gain": gain,
             "rate_without_per_s": self.without.rate_per_s,
+            "ring_rate_per_s": self.ring_rate_per_s,
             "nodes": [node.to_dict() for node in self.nodes],
         }
 
@@ -156,7 +167,8 @@ def cached_capacity(
 
     found = _agreed(at, without)
     told = tuple(hits[k] for k in sorted(hits))
-    return CachedCapacity(found, without, cluster.router.name, cluster.router.name in TOGETHER, told)
+    ring = _ring_rate(cluster, found) if cluster.router.name == "session_affinity" else None
+    return CachedCapacity(found, without, cluster.router.name, cluster.router.name in TOGETHER, told, ring)
 
 
 def _agreed(at: Callable[[float, ClusterCapacity], ClusterCapacity], without: ClusterCapacity) -> ClusterCapacity:
@@ -200,15 +212,34 @@ def _shares(cluster: Cluster, flows: ClusterCapacity) -> dict[int, float]:
     return {k: max(value / total, 1e-9) for k, value in sent.items()}
 
 
-def _ring_shares(cluster: Cluster, entry: list[int]) -> dict[int, float]:
+def _ring(cluster: Cluster) -> Float[np.ndarray, "replica"]:
+    """Return the part of the ring, and so of the conversations, that each replica has."""
     from tileq_engine.cluster.tables import ring_points
 
     points = ring_points(cluster)
     places = np.array([place for place, _ in points], dtype=float)
     arcs = np.diff(places, prepend=places[-1] - 2.0**63) / 2.0**63  # who stands at the end of an arc has it
-    by_replica = np.bincount([r for _, r in points], weights=arcs, minlength=len(cluster.replicas))
-    edges = np.concatenate([[0], np.cumsum([node.count for node in cluster.nodes])])
-    return {k: float(by_replica[edges[k] : edges[k + 1]].mean()) for k in entry}
+    return np.bincount([r for _, r in points], weights=arcs, minlength=len(cluster.replicas))
+
+
+def _edges(cluster: Cluster) -> list[int]:
+    return [0, *np.cumsum([node.count for node in cluster.nodes]).tolist()]
+
+
+def _ring_shares(cluster: Cluster, entry: list[int]) -> dict[int, float]:
+    ring, edges = _ring(cluster), _edges(cluster)
+    return {k: float(ring[edges[k] : edges[k + 1]].mean()) for k in entry}
+
+
+def _ring_rate(cluster: Cluster, found: ClusterCapacity) -> float:
+    """Return the rate at which the first replica is sent as much as the capacity's flow of one of its group."""
+    ring, edges = _ring(cluster), _edges(cluster)
+    rates: list[float] = []
+    for k, (node, group) in enumerate(zip(cluster.nodes, found.groups, strict=True)):
+        if node.role != "decode":
+            most = float(ring[edges[k] : edges[k + 1]].max())
+            rates.append(float(group.rates_per_s.sum()) / node.count / most)
+    return min(rates)
 
 
 def node_law(traffic: Traffic, cluster: Cluster, k: int, share: float, rate_per_s: float) -> CachedLengths:

@@ -6,6 +6,7 @@ import json
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tileq as tq
@@ -95,6 +96,28 @@ def test_requests_that_share_no_prefix_are_said_to() -> None:
     found = plan_cluster(cluster("jsq"), classes=["512:64"]).to_dict()
     assert found["prefix_cache"] is None
     assert any("do not tell which prompts share a prefix" in text for text in found["warnings"])
+
+
+def test_the_ring_has_the_parts_that_sessions_get() -> None:
+    """Session affinity's shares by arcs against 20 000 sessions hashed to it; and its first full node."""
+    from tileq.cluster_caching import _ring
+    from tileq.clusters import make_cluster
+    from tileq.traffic import make_traffic
+    from tileq_engine.cluster.tables import ring_points, routing_keys
+    from tileq_engine.requests import Requests
+
+    setting = make_cluster(cluster("session_affinity"), make_traffic(conversations=TALKS))
+    count = 20_000
+    one_each = Requests.from_arrays(arrival_s=np.arange(count), prompt_tokens=[1] * count, output_tokens=1)
+    keys = routing_keys(setting.cluster, one_each, np.arange(count), None, {})
+    owner = np.array([r for _, r in ring_points(setting.cluster)])
+    found = np.bincount(owner[keys], minlength=4) / count
+    ring = _ring(setting.cluster)
+    assert ring.sum() == pytest.approx(1)
+    assert np.all(np.abs(found - ring) < 5 * np.sqrt(ring * (1 - ring) / count))
+    assert setting.caching is not None
+    assert setting.caching.ring_rate_per_s == pytest.approx(setting.capacity.rate_per_s / 4 / ring.max(), rel=1e-9)
+    assert any("ring gives nodes unequal shares" in text for text in setting.warnings)
 
 
 def test_the_simulation_stands_beside_the_same_capacity() -> None:
