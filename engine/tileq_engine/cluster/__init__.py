@@ -9,10 +9,12 @@ __all__ = [
     "Node",
     "Outcome",
     "Router",
+    "load_cluster_runs",
     "outcome",
     "placement_weights",
     "router",
     "router_names",
+    "save_cluster_runs",
     "simulate_cluster",
 ]
 
@@ -26,10 +28,12 @@ _HOMES = {
     "Node": "nodes",
     "Outcome": "outcomes",
     "Router": "routers",
+    "load_cluster_runs": "saving",
     "outcome": "outcomes",
     "placement_weights": "placement",
     "router": "routers",
     "router_names": "routers",
+    "save_cluster_runs": "saving",
     "simulate_cluster": "simulation",
 }
 
