@@ -97,6 +97,7 @@ class ClusterSimulation:
                 **found,
                 "nodes": [{"name": name, **facts} for name, facts in nodes.items()],
                 "capacity": self.setting.capacity.to_dict(),
+                "prefix_cache": None if self.setting.caching is None else self.setting.caching.to_dict(),
                 "warnings": [*self.setting.warnings, *found["warnings"]],
             }
         )

@@ -86,6 +86,13 @@ def _nodes(d: Mapping[str, Any], console: Console) -> None:
         facts(console, [("", f"{len(d['nodes']) - _ROWS} more with --json")])
 
 
+def _cache_row(cache: Mapping[str, Any]) -> tuple[str, str]:
+    found = sum(node["share"] * node["hit_share"] for node in cache["nodes"]) / sum(n["share"] for n in cache["nodes"])
+    kept = "kept together" if cache["conversations_together"] else "split"
+    without = f"{number(cache['rate_without_per_s'])} requests/s without caches"
+    return ("prefix caches", f"find {percent(found)} of the prompts, {kept} by router {cache['router']}; {without}")
+
+
 def render_cluster_plan(d: Mapping[str, Any], console: Console) -> None:
     """Write the document of `tileq plan --cluster`."""
     c = d["cluster"]
@@ -103,6 +110,8 @@ def render_cluster_plan(d: Mapping[str, Any], console: Console) -> None:
         rows.append(("without weights", f"{number(d['equal_shares_rate_per_s'])} requests/s in equal shares"))
     if d["fabric_use"] is not None:
         rows.append(("fabric", f"{percent(d['fabric_use'])} used"))
+    if d["prefix_cache"] is not None:
+        rows.append(_cache_row(d["prefix_cache"]))
     if d["offered_rate_per_s"] is not None:
         rows.append(("at the rate asked", f"{number(d['offered_rate_per_s'])} requests/s, {percent(d['utilisation'])}"))
     facts(console, rows)
