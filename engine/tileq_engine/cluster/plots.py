@@ -28,7 +28,7 @@ def plot_nodes(run: ClusterRun) -> Any:
         figure = new_figure(6.4, min(2.6 + 0.16 * count, 9.0) + 2.4)
         bars, lines = figure.subplots(2, 1, height_ratios=[max(1.0, 0.12 * count), 1.2])
         place = np.arange(count)
-        bars.barh(place - 0.2, load.busy_share, 0.4, color=GREYS["decode"], label="busy")
+        bars.barh(place - 0.2, load.busy_share, 0.4, color=GREYS["decode"], label="not empty")
         bars.barh(place + 0.2, load.kv_share, 0.4, color=GREYS["prefill"], label="KV in use")
         shown = place if count <= 40 else place[:: -(-count // 40)]
         bars.set_yticks(shown, [load.name[k] for k in shown])
