@@ -66,9 +66,7 @@ class BlockPaths:
         if full_blocks is not None:
             full_blocks = _whole("full_blocks", full_blocks)
             if full_blocks.shape != lengths.shape:
-                raise InputError(
-                    f"full_blocks has {len(full_blocks)} numbers for {len(lengths)} requests; expected one each"
-                )
+                raise InputError(f"full_blocks has {len(full_blocks)} numbers; expected {len(lengths)}, one a request")
             ids, lengths = _shortened(ids, edges, np.minimum(lengths, full_blocks))
             edges = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
         nodes, parent = _chained(ids, edges)

@@ -67,7 +67,7 @@ CASES = {
     "one class twice": (["plan", "--class", "1:2", "--class", "1:2"], ["'1:2'", "more than once"]),
     "two sources of requests": (
         ["plan", "--workload", "chat", "--class", "1:2"],
-        ["--workload and --class are given", "expected one of --trace, --workload, --class and --conv"],
+        ["--workload and --class are given", "--trace, --workload"],
     ),
     "no class": (["region"], ["no classes", "--class"]),
     "too few rates": (["region", "--class", "1:2", "--class", "3:4", "--at", "1"], ["expected 2 finite numbers"]),

@@ -161,7 +161,7 @@ BAD = {
     "a budget of step times": (
         {"a.csv": HEADER},
         ["calibrate", "a.csv", "--token-budget", "9"],
-        ["--token-budget is 9"],
+        ["token-budget is 9"],
     ),
     "seats of step times": ({"a.csv": HEADER}, ["calibrate", "a.csv", "--max-num-seqs", "9"], ["--max-num-seqs is 9"]),
     "half a pair": ({"a.csv": HEADER}, ["calibrate", "a.csv", "--where", "engine"], ["'engine'", "KEY=VALUE"]),

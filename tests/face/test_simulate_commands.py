@@ -208,7 +208,7 @@ REFUSED = {
     "half a block": (["simulate", "--kv-tokens", "10"], ["--kv-tokens is 10", "block of 16"]),
     "memory below any request": (
         ["simulate", "--kv-tokens", "32", "--class", "64:8"],
-        ["--kv-tokens is 32", "nothing"],
+        ["kv-tokens is 32", "nothing"],
     ),
     "no budget": (["simulate", "--token-budget", "0"], ["--token-budget is 0"]),
     "a kind of file": (["simulate", "--export", "x.txt"], ["--export is 'x.txt'", ".csv or .parquet"]),

@@ -20,6 +20,7 @@ __all__ = [
     "nonnegative_int",
     "positive",
     "positive_int",
+    "row_of_numbers",
     "sequence",
 ]
 
@@ -138,6 +139,26 @@ def sequence(name: str, value: Any, of: str) -> tuple[Any, ...]:
         raise InputError(f"{name} is {value!r}; expected a sequence of {of}")
     items: list[Any] = getattr(value, "tolist", lambda: list(value))()
     return tuple(items)
+
+
+def row_of_numbers(name: str, values: Any, *, whole: bool = False) -> Any:
+    """Return the values as one row of floats (of int64 if `whole`); anything else raises `InputError`.
+
+    Examples
+    --------
+    >>> row_of_numbers("rates", [1, 2.5]).tolist()
+    [1.0, 2.5]
+    """
+    import numpy as np
+
+    try:
+        array = np.asarray(values)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in ("iu" if whole else "iufO")):
+            raise TypeError
+        return array.astype(np.int64 if whole else float)
+    except (TypeError, ValueError):
+        kind = "whole numbers" if whole else "numbers"
+        raise InputError(f"{name} is {values!r}; expected one row of {kind}") from None
 
 
 def no_such_file(path: object, expected: str = "the path of a file") -> InputError:
