@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["CLUSTER_PICTURES", "ClusterSimulation", "simulate_cluster"]
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
@@ -82,7 +82,7 @@ class ClusterSimulation:
         """Return the document that `tileq simulate --cluster FILE --json` prints."""
         from tileq.plain import plain
 
-        found = self.replications.to_dict()
+        found = _with_counts(self.replications.to_dict(), self.replications.documents)
         nodes = found.pop("nodes")
         document: dict[str, Any] = plain(
             {
@@ -230,6 +230,25 @@ class _Keeper:
         if self.every or number == 0:
             self.runs[number] = run
         return run
+
+
+def _with_counts(found: dict[str, Any], documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the combined document with every count of nodes, transfers and moves over all replications."""
+
+    def total(*path: str) -> Any:
+        parts = list(documents)
+        for key in path:
+            parts = [part[key] for part in parts]
+        return sum(parts)  # type: ignore[arg-type]
+
+    nodes = {name: {**row, "routed": total("nodes", name, "routed")} for name, row in found["nodes"].items()}
+    transfers = {**found["transfers"], "broken": total("transfers", "broken")}
+    return {
+        **found,
+        "nodes": nodes,
+        "transfers": transfers,
+        "moves": {why: total("moves", why) for why in found["moves"]},
+    }
 
 
 def _class_names(setting: ClusterSetting) -> tuple[str, ...]:
