@@ -6,12 +6,15 @@ __all__ = [
     "Cluster",
     "ClusterRun",
     "Failure",
+    "ModeRun",
     "Node",
     "Router",
+    "mode_clusters",
     "placement_weights",
     "router",
     "router_names",
     "simulate_cluster",
+    "simulate_modes",
 ]
 
 import importlib
@@ -21,12 +24,15 @@ _HOMES = {
     "Cluster": "nodes",
     "ClusterRun": "result",
     "Failure": "nodes",
+    "ModeRun": "modes",
     "Node": "nodes",
     "Router": "routers",
+    "mode_clusters": "modes",
     "placement_weights": "placement",
     "router": "routers",
     "router_names": "routers",
     "simulate_cluster": "simulation",
+    "simulate_modes": "modes",
 }
 
 
