@@ -1,4 +1,4 @@
-r"""The capacity programs of mixing, taking turns and nodes apart, run: clusters of the same nodes that form their batches.
+r"""The programs of mixing, taking turns and nodes apart, run: clusters of the same nodes that form their batches.
 
 The program of a mode says which batches to form (levels); here each mode is a cluster whose policy forms them:
 
@@ -101,7 +101,8 @@ def mode_clusters(
     >>> t = IterationTime.dai(launch_s=0.01128, tile_s=0.03547, tile_tokens=128)
     >>> d, limits, link = Demand(100, 100, 15050, 5050, 15150, 101, 100, 200), Limits(512, nodes=3), KvLink(131072)
     >>> pool = Pool(t, limits)
-    >>> found = mode_clusters(d, t, limits, link=link, split=best_split(d, nodes=3, prefill=pool, decode=pool, link=link))
+    >>> split = best_split(d, nodes=3, prefill=pool, decode=pool, link=link)
+    >>> found = mode_clusters(d, t, limits, link=link, split=split)
     >>> [(mode, len(clusters)) for mode, clusters in found.items()]
     [('mixed', 2), ('aggregated', 4), ('disaggregated', 1)]
     """
@@ -156,7 +157,7 @@ def _config(limits: Limits, budget: int, seats: int) -> EngineConfig:
 
 
 def _pool_config(limits: Limits, pool: Capacity) -> EngineConfig:
-    """Return the settings of a pool's node: whole batches of prompts, or as many seats as its program decodes at once."""
+    """Return the settings of a pool's node: batches of prompts, or as many seats as its program decodes."""
     budget = max(use.tokens for use in pool.levels)
     decodes = max(use.decode_tokens for use in pool.levels)
     seats = math.ceil(decodes * (1 - 1e-9)) if decodes > 0 else budget

@@ -82,7 +82,7 @@ def test_a_slow_link_stops_the_pools_where_the_program_says() -> None:
 
 def test_nothing_is_confirmed_where_nothing_is_full_or_can_be_served() -> None:
     limits = Limits(max_batch_tokens=512, nodes=2)
-    with pytest.raises(InputError, match="over is 1.0; expected a number above 1"):
+    with pytest.raises(InputError, match=r"over is 1\.0; expected a number above 1"):
         simulate_modes(requests_of(10, 10), DAI, limits, link=LINK, over=1.0)
     assert not servable(A100, requests_of(4033, 63).demand(chunk_tokens=1024), 0.011)
     with pytest.raises(InputError, match="one decode alone takes"):
