@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CLUSTER_PICTURES", "ClusterSimulation", "simulate_cluster"]
+__all__ = ["CLUSTER_PICTURES", "ClusterSimulation", "run_once", "simulate_cluster"]
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -160,7 +160,7 @@ def simulate_cluster(
     own = traffic.rate_per_s
     best = setting.capacity.rate_per_s
     offered = load * best if load is not None else rate if rate is not None else 0.8 * best if own is None else own
-    task = partial(_run, setting, offered, count)
+    task = partial(run_once, setting, offered, count)
     first = task(Streams(seed, 0))
     found = replicate(
         partial(_document, setting, offered, count),
@@ -179,7 +179,8 @@ def _class_names(setting: ClusterSetting) -> tuple[str, ...]:
     return tuple(str(c.name) for c in setting.traffic.workload.classes)
 
 
-def _run(setting: ClusterSetting, rate_per_s: float, count: int, streams: Streams) -> ClusterRun:
+def run_once(setting: ClusterSetting, rate_per_s: float, count: int, streams: Streams) -> ClusterRun:
+    """Return one run of `count` requests at a rate, drawn from `streams`, its gaps measured without warm-up."""
     from tileq_engine.experiment_streams import crn_requests
 
     traffic, router = setting.traffic, setting.cluster.router.name
@@ -218,7 +219,7 @@ def _measured(cluster: Cluster, asked: Any, streams: Streams) -> Cluster:
 
 
 def _document(setting: ClusterSetting, rate_per_s: float, count: int, streams: Streams) -> dict[str, Any]:
-    run = _run(setting, rate_per_s, count, streams)
+    run = run_once(setting, rate_per_s, count, streams)
     found = run.run(rate_per_s=rate_per_s, class_names=_class_names(setting), seed=streams.seed).to_dict()
     whole = run.to_dict()
     nodes = {row.pop("name"): row for row in whole["nodes"]}

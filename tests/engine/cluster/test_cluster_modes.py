@@ -77,7 +77,7 @@ def test_a_slow_link_stops_the_pools_where_the_program_says() -> None:
     found = simulate_modes(requests_of(496, 16), A100, limits, link=slow, replications=4, level=1 - ALARM)
     run = found["disaggregated"]
     assert run.program_per_s < 0.75 * 216.2  # what it is with a fast link: two ports of 5 GB/s, 65 MB a request
-    confirm(found, 0.014)
+    assert abs(run.ratio - 1) <= 0.03 and run.served.half_width <= 0.03 * run.program_per_s, (run.ratio, run.served)
 
 
 def test_nothing_is_confirmed_where_nothing_is_full_or_can_be_served() -> None:
