@@ -42,11 +42,13 @@ class Objective:
         positive("slo_ttft", self.ttft_p90_s)
         positive("slo_tbt", self.tbt_p99_s)
 
-    def criterion(self) -> Criterion:
-        """Return it as the search's criterion."""
+    def criterion(self, bound_per_s: float) -> Criterion:
+        """Return it as the search's criterion, for rates at which a run is not found unstable, up to a bound."""
+        from tileq.sustainable import NotUnstable, UpTo
         from tileq_engine.capacity_search_criteria import Within, all_of
 
-        return all_of(Within("ttft_s.p90", self.ttft_p90_s), Within("tbt_s.p99", self.tbt_p99_s))
+        quantiles = Within("ttft_s.p90", self.ttft_p90_s), Within("tbt_s.p99", self.tbt_p99_s)
+        return all_of(*quantiles, NotUnstable(), UpTo(bound_per_s))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +121,8 @@ def settings_of_modes(plan: Plan) -> Iterator[tuple[str, str, Cluster]]:
 
 
 def _simulated(setting: ClusterSetting, requests: int, rate: float, streams: Streams) -> Run:
-    return run_once(setting, rate, requests, streams).run(rate_per_s=rate)
+    run: Run = run_once(setting, rate, requests, streams).run(rate_per_s=rate)
+    return run
 
 
 def mode_rates(
@@ -149,7 +152,7 @@ def mode_rates(
         at = None if folder is None else folder / f"{mode} {words} {number}".replace(" ", "-").replace(",", "")
         return capacity_search(
             partial(_simulated, setting, requests),
-            objective.criterion(),
+            objective.criterion(setting.capacity.rate_per_s),
             start_per_s=start,
             tolerance=width,
             replications=number,

@@ -22,7 +22,7 @@ def modes(
     slo_ttft: float = 2.0,
     slo_tbt: float = 0.1,
     poisson: bool = False,
-    requests: int = 1500,
+    requests: int = 4000,
     replications: int = 3,
     seed: int = 0,
     folder: str | PathLike[str] | None = None,

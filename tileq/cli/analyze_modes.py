@@ -36,7 +36,7 @@ def modes(
     poisson: Poisson = False,
     slo_ttft: Ttft = 2.0,
     slo_tbt: Tbt = 0.1,
-    requests: o.Requests = 1500,
+    requests: o.Requests = 4000,
     replications: o.Replications = 3,
     seed: o.Seed = 0,
     folder: o.Folder = None,

@@ -208,7 +208,8 @@ def simulate_modes(
     count = positive_int("replications", replications)
     demand = workload.demand(chunk_tokens=limits.max_batch_tokens, convention="engine", counting="least")
     found = compare_modes(demand, time, limits, link=link)
-    programs = dict(zip(MODES, (found.mixed_per_s, found.aggregated_per_s, found.disaggregated_per_s), strict=True))
+    rates = found.mixed_per_s, found.aggregated_per_s, found.disaggregated_per_s
+    programs: dict[str, float] = dict(zip(MODES, rates, strict=True))
     made = mode_clusters(demand, time, limits, link=link, split=found.split)
     shapes = workload.with_arrivals(None)
 
