@@ -66,7 +66,7 @@ class ModeRate:
     setting
         What was run, in words: the best of those tried.
     tried
-        Every setting with the rate of its first look.
+        Every setting with the rate of its first look; where there is one setting, the rate that the search began at.
     """
 
     mode: str
@@ -166,10 +166,13 @@ def mode_rates(
         )  # fmt: skip
 
     looked: dict[str, dict[str, tuple[float, ClusterSetting]]] = {mode: {} for mode in programs}
-    for mode, words, cluster in settings_of_modes(plan):
+    made = list(settings_of_modes(plan))
+    for mode, words, cluster in made:
         setting = make_cluster(cluster, traffic, convention=plan.convention)
-        first = search(mode, words, setting, 0.5 * programs[mode], 1, _COARSE)
-        looked[mode][words] = (first.rate_per_s, setting)
+        rate = 0.5 * programs[mode]
+        if sum(other == mode for other, *_ in made) > 1:  # with one setting there is nothing to choose
+            rate = search(mode, words, setting, rate, 1, _COARSE).rate_per_s
+        looked[mode][words] = (rate, setting)
     answers = []
     for mode, tried in looked.items():
         words = max(tried, key=lambda name: tried[name][0])
