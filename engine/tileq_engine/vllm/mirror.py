@@ -90,7 +90,9 @@ class Mirror:
         self.repaired = 0  # times that vLLM did otherwise than decided
         self._blind = policy.params.get("predictor") == "none"
         self._coming: dict[str, _Coming] = {}  # told of since the last decision
+        memory = self.state.P.copy()  # a rule that takes turns is to begin with its first
         self.rules.decide(0)  # compiles, or loads, what a first request would otherwise wait for
+        self.state.P[:] = memory
 
     @property
     def state(self) -> State:
@@ -190,6 +192,10 @@ class Mirror:
         now = max(now_ps, self.now_ps)
         if self._coming:
             self._let_in(now)
+        if not self.index:  # as in a simulation: with nobody there, nobody's turn is spent
+            self.rules.arrive(now)
+            self.open = False
+            return Decision()
         state.set_scalars({"free": free_blocks - edit.reserved_blocks(state)})
         lost: list[str] = []
         for _ in range(len(self.index) + 2):

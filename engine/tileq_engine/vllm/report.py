@@ -86,6 +86,11 @@ class Reporter:
         self.busy_ps += duration
         self.recent.append((*shape, duration))
 
+    def begin_anew(self) -> None:
+        """Forget the iterations so far: the clock is another one from here on."""
+        self.recent.clear()
+        self._last_end_ps = 0
+
     def rate_per_s(self) -> float:
         """Return the rate at which the last requests came, requests/s."""
         if len(self._arrived) < 2:
