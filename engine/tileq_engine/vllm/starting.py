@@ -121,7 +121,7 @@ def mirror_of(scheduler: Any, settings: VllmSettings) -> Mirror:
         block_tokens=int(scheduler.block_size),
         watermark=float(scheduler.scheduler_config.watermark),
     )
-    told = {"time": iteration_time(settings), "tenants": _tenants(settings)}
+    told: dict[str, Any] = {"time": iteration_time(settings), "tenants": _tenants(settings)}
     if settings.record is not None:
         return RecordedMirror(policy, config, **told, path=_record_path(scheduler, settings.record))
     return Mirror(policy, config, **told)
