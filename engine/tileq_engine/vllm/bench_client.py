@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from tileq_engine.requests import Requests
-from tileq_engine.vllm.server import Server, ServerError
+from tileq_engine.vllm.server import Server, ServerError, die_with_parent
 from tileq_theory.errors import InputError, positive, positive_int
 
 _FIELDS = {
@@ -95,7 +95,12 @@ def bench_serve(
     variables |= {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     with log.open("wb") as lines:
         client = subprocess.Popen(
-            command, env=variables, stdin=subprocess.DEVNULL, stdout=lines, stderr=subprocess.STDOUT
+            command,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=lines,
+            stderr=subprocess.STDOUT,
+            preexec_fn=die_with_parent if sys.platform == "linux" else None,
         )
         try:
             code = client.wait(timeout_s)

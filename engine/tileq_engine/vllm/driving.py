@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Driven", "drive", "drive_steadily", "make_engine", "profile_engine"]
+__all__ = ["Driven", "allow_numba_before_vllm", "drive", "drive_steadily", "make_engine", "profile_engine"]
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -61,6 +61,7 @@ def make_engine(folder: str, scheduler: str | None, tileq: dict[str, Any] | None
     import os
 
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    allow_numba_before_vllm()
     from vllm.engine.arg_utils import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
 
@@ -69,6 +70,23 @@ def make_engine(folder: str, scheduler: str | None, tileq: dict[str, Any] | None
         own["additional_config"] = {"tileq": tileq}
     plain = {"skip_tokenizer_init": True, "enforce_eager": True, "async_scheduling": False, "seed": 0}
     return LLMEngine.from_engine_args(EngineArgs(model=folder, **{**plain, **own, **options}))
+
+
+def allow_numba_before_vllm() -> None:
+    """Let vLLM make a CPU engine in a process that has imported numba.
+
+    It looks at ``vars()`` of whatever any module holds, and llvmlite's library answers to every name, ``__dict__`` too.
+    """
+    import importlib
+    import sys
+
+    if "llvmlite" not in sys.modules:
+        return
+    ffi = importlib.import_module("llvmlite.binding.ffi")
+    kind = type(ffi.lib)
+    if "vars" not in kind.__name__:
+        quiet = type("vars_" + kind.__name__, (kind,), {"__slots__": (), "__dict__": property(lambda self: {})})
+        ffi.lib.__class__ = quiet
 
 
 def _submit(engine: Any, name: str, prompt: list[int], output_tokens: int, extra: dict[str, Any] | None) -> None:

@@ -95,7 +95,7 @@ class Server:
             stdout=self._lines,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            preexec_fn=die_with_parent if sys.platform == "linux" else None,
         )
         try:
             self._wait(start_s)
@@ -192,7 +192,7 @@ class Server:
         raise self.failure(f"the vLLM server did not answer within {start_s:g} s")
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Have the kernel end this process when the one that started it is gone, however it went."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM)
