@@ -40,7 +40,8 @@ def replay_words(document: Mapping[str, Any]) -> str:
     if not s["replays_same"]:
         lines = [line for case in _all_cases(document) for r in _replays(case) for line in r["differences"]]
         return f"Fed with the measured iteration times, the simulator DIFFERS: {'; '.join(lines[:3])}."
-    return f"{words}{s['iterations_replayed']} iterations; its tokens come within {offline:.3g} us of the offline engine's."
+    words += f"{s['iterations_replayed']} iterations"
+    return f"{words}; its tokens come within {offline:.3g} us of the offline engine's."
 
 
 def _replays(case: Mapping[str, Any]) -> list[Mapping[str, Any]]:
