@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +114,52 @@ def test_a_port_is_free_and_a_tokenizer_is_one(tmp_path: Path) -> None:
     words = json.loads((tmp_path / "tokenizer.json").read_text())["model"]["vocab"]
     assert sorted(words.values()) == list(range(16))
     assert np.unique(list(words)).size == 16
+
+
+HEALTHY = """#!{python}
+import http.server, os, sys
+open({pid!r}, "w").write(str(os.getpid()))
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+port = int(sys.argv[sys.argv.index("--port") + 1])
+http.server.HTTPServer(("127.0.0.1", port), Answer).serve_forever()
+"""
+PARENT = """
+import sys, time
+from pathlib import Path
+from tileq_engine.vllm.server import Server
+sys.executable = {fake!r}
+with Server({folder!r}, None, None, [], Path({folder!r}) / "server.log"):
+    print("up", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
+def test_the_server_ends_with_the_command_that_started_it(how: signal.Signals, tmp_path: Path) -> None:
+    fake, pid = tmp_path / "python", tmp_path / "pid"
+    fake.write_text(HEALTHY.format(python=sys.executable, pid=str(pid)))
+    fake.chmod(0o755)
+    script = PARENT.format(fake=str(fake), folder=str(tmp_path))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+    )
+    assert parent.stdout is not None and parent.stdout.readline() == b"up\n"
+    child = int(pid.read_text())
+    os.kill(child, 0)
+    parent.send_signal(how)
+    parent.wait(30)
+    end = time.monotonic() + 20
+    while time.monotonic() < end and Path(f"/proc/{child}").exists() and "Z" not in _state(child):
+        time.sleep(0.1)
+    assert not Path(f"/proc/{child}").exists() or _state(child) == "Z"
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
