@@ -25,6 +25,7 @@ from tileq_theory.iteration_time import IterationTime
 
 _RUNNING = 2
 _LEAST = 1 << 12
+_MOST_PRIORITY = (1 << 31) - 1
 
 
 @dataclass(slots=True)
@@ -134,7 +135,8 @@ class Mirror:
         prompt = max(1, min(prompt_tokens, most))
         output = max(1, min(output_tokens, most - prompt + 1))
         at = self.now_ps if arrival_ps is None else arrival_ps
-        self._coming[name] = _Coming(asked, prompt, output, at, priority, front)
+        urgency = max(-_MOST_PRIORITY, min(int(priority), _MOST_PRIORITY))  # no client's number may stop a server
+        self._coming[name] = _Coming(asked, prompt, output, at, urgency, front)
 
     def _let_in(self, now_ps: int) -> None:
         """Hand the requests told of since the last decision to the rules."""
