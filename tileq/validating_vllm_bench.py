@@ -107,7 +107,7 @@ class Bench:
             os.environ.setdefault(name, value)
         self.folder, self.clock, self.say = folder, clock, say
         self.most, self.seats, self.blocks, self.longest = most, seats, blocks, longest
-        self.dtype = "float32" if device == "cpu" else "auto"
+        self.device, self.dtype = device, "float32" if device == "cpu" else "auto"
         self.weights = any(Path(folder).glob("*.safetensors"))
         self._engine: Any = None
         self._runs: tuple[str, str] | None = None
@@ -171,7 +171,7 @@ class Bench:
         self._engine.engine_core.shutdown()
         self._engine = self._runs = None
         gc.collect()
-        if "float32" not in self.dtype:
+        if self.device != "cpu":
             import torch
 
             torch.cuda.empty_cache()
