@@ -22,7 +22,7 @@ for name, value in {**threads, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVE
 
 import numpy as np  # noqa: E402
 
-from tileq.validating_vllm import _folder  # noqa: E402
+from tileq.validating_vllm_bench import model_folder  # noqa: E402
 from tileq_engine.config import EngineConfig  # noqa: E402
 from tileq_engine.executor.light_fit import light_fit  # noqa: E402
 from tileq_engine.executor.validation_case import case_requests  # noqa: E402
@@ -91,7 +91,7 @@ def asked_of(lengths: Requests, rate_per_s: float, seed: int) -> tuple[Requests,
 
 def make_engines() -> dict[str, Any]:
     """Return the engines by name."""
-    folder = _folder("small")
+    folder = model_folder("small")
     common = {
         "load_format": "dummy",
         "dtype": "float32",
@@ -103,7 +103,6 @@ def make_engines() -> dict[str, Any]:
     }
     engines = {"vLLM": make_engine(folder, None, max_num_batched_tokens=BUDGET, **common)}
     engines[WIDER] = make_engine(folder, None, max_num_batched_tokens=WIDE, **common)
-    allow_a_second_engine()  # numba is in from here on
     own = {"policy": "slai", "params": SLAI, "tiers": TIERS, "token_budget": BUDGET}
     engines["SLAI"] = make_engine(folder, "SlaiScheduler", own, max_num_batched_tokens=WIDE, **common)
     return engines
@@ -162,16 +161,6 @@ def ratio(ours: list[float], theirs: list[float]) -> list[float]:
     """Return the geometric mean of the ratios, replication by replication, and its 95 % interval."""
     mean, half = interval(np.log(np.divide(ours, theirs)).tolist())
     return [float(np.exp(mean)), float(np.exp(mean - half)), float(np.exp(mean + half))]
-
-
-def allow_a_second_engine() -> None:
-    """Let vLLM make another CPU engine in this process: llvmlite's library answers to ``__dict__`` as to every name."""
-    import llvmlite.binding.ffi as ffi
-
-    kind = type(ffi.lib)
-    if "vars" not in kind.__name__:
-        quiet = type("vars_" + kind.__name__, (kind,), {"__slots__": (), "__dict__": property(lambda self: {})})
-        ffi.lib.__class__ = quiet
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from tileq_engine.clock import PS_PER_S
 from tileq_engine.experiment_streams import Streams
 from tileq_engine.prefix_blocks import BlockPaths
 from tileq_engine.requests import Requests, check_span
-from tileq_theory.errors import InputError, nonnegative, positive, positive_int
+from tileq_theory.errors import InputError, boolean, nonnegative, nonnegative_int, positive, positive_int
 from tileq_theory.lengths import Fixed, LengthLaw
 
 _SESSIONS = 1024  # drawn at a time, each lot from a stream of its own
@@ -45,13 +45,15 @@ class Conversations:
     system_zipf
         Exponent of their popularity; 0: all alike.
     system_tokens
-        Tokens of a system prompt.
+        Tokens of a system prompt; 0 for none.
     user_tokens, answer_tokens
         Tokens that a user writes and gets in a turn: a number, or a length law (`tileq_theory.lengths`).
     think_s
         Mean seconds between two turns of a session.
     block_tokens
         Tokens of a hashed block; a whole number of KV blocks.
+    keep_answers
+        Whether the blocks of an answer stay for the next turn, or only those of prompts do.
 
     Examples
     --------
@@ -68,12 +70,15 @@ class Conversations:
     answer_tokens: LengthLaw | int = 256
     think_s: float = 30.0
     block_tokens: int = 16
+    keep_answers: bool = True
 
     def __post_init__(self) -> None:
         if not positive("turns_mean", self.turns_mean) >= 1:
             raise InputError(f"turns_mean is {self.turns_mean!r}; expected 1 or more: a session has a first turn")
-        for name in ("system_prompts", "system_tokens", "block_tokens"):
+        for name in ("system_prompts", "block_tokens"):
             object.__setattr__(self, name, positive_int(name, getattr(self, name)))
+        object.__setattr__(self, "system_tokens", nonnegative_int("system_tokens", self.system_tokens))
+        boolean("keep_answers", self.keep_answers)
         nonnegative("system_zipf", self.system_zipf)
         positive("think_s", self.think_s)
         for name in ("user_tokens", "answer_tokens"):
@@ -139,7 +144,7 @@ class Conversations:
             arrival_ps=np.rint(all_of.arrival_s[order] * PS_PER_S).astype(np.int64),
             prompt_tokens=prompt,
             output_tokens=output,
-            blocks=self._blocks(prompt + output, all_of.session[order], all_of.system[order]),
+            blocks=self._blocks(prompt + output * self.keep_answers, all_of.session[order], all_of.system[order]),
         )
 
     def _blocks(
@@ -169,7 +174,15 @@ class Conversations:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parameters as plain data."""
-        names = ("turns_mean", "system_prompts", "system_zipf", "system_tokens", "think_s", "block_tokens")
+        names = (
+            "turns_mean",
+            "system_prompts",
+            "system_zipf",
+            "system_tokens",
+            "think_s",
+            "block_tokens",
+            "keep_answers",
+        )
         laws = {name: repr(getattr(self, name)) for name in ("user_tokens", "answer_tokens")}
         return {"kind": "conversations", **{name: getattr(self, name) for name in names}, **laws}
 
