@@ -59,12 +59,17 @@ class Lean:
         self._caching = bool(self.kv.enable_caching and own.enable_caching and own.kv_cache_spec.prefix_cacheable)
         self._longest = int(scheduler.max_model_len) - 1
         self._room = min(scheduler.max_num_scheduled_tokens, scheduler.scheduler_config.max_num_batched_tokens)
-        self._stepwise = bool(scheduler.use_v2_model_runner)
+
+    @property
+    def _stepwise(self) -> bool:
+        """Whether the workers' second runner is told of the scheduler's steps."""
+        return bool(self.scheduler.use_v2_model_runner)
 
     def schedule(self, planned: dict[str, int], let_in: list[Request]) -> SchedulerOutput | None:
         """Return the iteration of `planned`, with `let_in` admitted; None, and nothing done, where vLLM has to look."""
         own = self.scheduler
-        if own.kv_holding_waiting or any(r.status not in _READY or _unsettled(r) for r in let_in):
+        bound = own.connector is not None or own.ec_connector is not None or own.aux_output_connector is not None
+        if bound or own.kv_holding_waiting or any(r.status not in _READY or _unsettled(r) for r in let_in):
             return None
         own.current_step += 1
         batch = _Batch(time.monotonic(), self._room)
@@ -79,7 +84,8 @@ class Lean:
         """Give the running requests, in vLLM's order, what was decided."""
         own, held, cached, block, longest = self.scheduler, self._held, self._cached, self._block, self._longest
         caching, stepwise, inflight = self._caching, self._stepwise, own._inflight_prefills
-        before, following = own.prev_step_scheduled_req_ids, own.current_step + own.decode_stagger
+        before, step = own.prev_step_scheduled_req_ids, own.current_step
+        following = step + own.decode_stagger
         counts, names, computed_tokens, outputs = batch.counts, batch.names, batch.computed, batch.outputs
         block_ids, room = batch.block_ids, batch.room
         for request in own.running:  # it may lose members at its end meanwhile
@@ -87,7 +93,7 @@ class Lean:
                 break
             name = request.request_id
             count = planned.get(name, 0)
-            if not count:
+            if not count or step < request.next_decode_eligible_step:
                 continue
             tokens, computed = len(request._all_token_ids), request.num_computed_tokens
             ahead = request.num_output_placeholders

@@ -65,7 +65,7 @@ def pair(kind: type, *, second_runner: bool, **options: Any) -> tuple[Any, Any]:
     made = tuple(make_scheduler(kind, log_stats=True, **options) for _ in range(2))
     for scheduler in made:
         assert scheduler._lean is not None
-        scheduler.use_v2_model_runner = scheduler._lean._stepwise = second_runner
+        scheduler.use_v2_model_runner = second_runner
         scheduler.structured_output_manager.accept_tokens = lambda request, tokens: True
     made[1]._lean = None
     return made[0], made[1]
