@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["CLUSTER_PICTURES", "ClusterSimulation", "simulate_cluster"]
+__all__ = ["CLUSTER_PICTURES", "ClusterSimulation", "run_once", "simulate_cluster"]
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
@@ -68,7 +68,7 @@ class ClusterSimulation:
         """All replications, whole; those that were not kept are simulated again, to the same result."""
         from tileq_engine.experiment_streams import Streams
 
-        task = partial(_run, self.setting, self.rate_per_s, self.requests)
+        task = partial(run_once, self.setting, self.rate_per_s, self.requests)
         numbers = range(len(self.replications))
         return tuple(self.kept[r] if r in self.kept else task(Streams(self.seed, r)) for r in numbers)
 
@@ -82,7 +82,7 @@ class ClusterSimulation:
         """Return the document that `tileq simulate --cluster FILE --json` prints."""
         from tileq.plain import plain
 
-        found = self.replications.to_dict()
+        found = _with_counts(self.replications.to_dict(), self.replications.documents)
         nodes = found.pop("nodes")
         document: dict[str, Any] = plain(
             {
@@ -97,6 +97,7 @@ class ClusterSimulation:
                 **found,
                 "nodes": [{"name": name, **facts} for name, facts in nodes.items()],
                 "capacity": self.setting.capacity.to_dict(),
+                "prefix_cache": None if self.setting.caching is None else self.setting.caching.to_dict(),
                 "warnings": [*self.setting.warnings, *found["warnings"]],
             }
         )
@@ -188,7 +189,7 @@ def simulate_cluster(
     own = traffic.rate_per_s
     best = setting.capacity.rate_per_s
     offered = load * best if load is not None else rate if rate is not None else 0.8 * best if own is None else own
-    keeper = _Keeper(partial(_run, setting, offered, count), kept if keep_runs else None, keep_runs)
+    keeper = _Keeper(partial(run_once, setting, offered, count), kept if keep_runs else None, keep_runs)
     source = {} if traffic.source_of_blocks is None else {"source": traffic.source_of_blocks}
     found = replicate(
         partial(_document, keeper),
@@ -231,11 +232,31 @@ class _Keeper:
         return run
 
 
+def _with_counts(found: dict[str, Any], documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the combined document with every count of nodes, transfers and moves over all replications."""
+
+    def total(*path: str) -> Any:
+        parts = list(documents)
+        for key in path:
+            parts = [part[key] for part in parts]
+        return sum(parts)
+
+    nodes = {name: {**row, "routed": total("nodes", name, "routed")} for name, row in found["nodes"].items()}
+    transfers = {**found["transfers"], "broken": total("transfers", "broken")}
+    return {
+        **found,
+        "nodes": nodes,
+        "transfers": transfers,
+        "moves": {why: total("moves", why) for why in found["moves"]},
+    }
+
+
 def _class_names(setting: ClusterSetting) -> tuple[str, ...]:
     return tuple(str(c.name) for c in setting.traffic.workload.classes)
 
 
-def _run(setting: ClusterSetting, rate_per_s: float, count: int, streams: Streams) -> ClusterRun:
+def run_once(setting: ClusterSetting, rate_per_s: float, count: int, streams: Streams) -> ClusterRun:
+    """Return one run of `count` requests at a rate, drawn from `streams`, its gaps measured without warm-up."""
     from tileq_engine.cluster import simulate_cluster as run_cluster
 
     asked, keys = _requests(setting, rate_per_s, count, streams)

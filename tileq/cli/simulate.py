@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tileq.cli import options as o
-from tileq.cli.run_text import render_notes, render_times
+from tileq.cli.run_text import cache_line, render_notes, render_times
 from tileq.cli.sharing_text import render_bottlenecks, render_tenants
 from tileq.cli.show import show
 from tileq.cli.text import facts, title
@@ -200,18 +200,9 @@ def _render(d: dict[str, Any], console: Console) -> None:
         rejected, offered = d["requests"]["rejected"], d["requests"]["offered"]
         rows.insert(2, ("rejected", f"{number(rejected)} of {number(offered)} requests, see below"))
     if "prefix_cache" in d:
-        rows.insert(-1, ("prefix cache", _cache_line(d["prefix_cache"])))
+        rows.insert(-1, ("prefix cache", cache_line(d["prefix_cache"])))
     facts(console, rows)
     render_times(d, console)
     render_tenants(d, console)
     render_bottlenecks(d, console)
     render_notes(d["warnings"], console)
-
-
-def _cache_line(c: dict[str, Any]) -> str:
-    """Return how much of the prompts was found, and what was given up for want of blocks."""
-    if c["hit_rate"] is None:
-        return "nothing was looked up"
-    steady = "" if c["steady_hit_rate"] is None else f" ({percent(c['steady_hit_rate'])} once it is warm)"
-    given_up = f"{number(c['evicted_blocks'])} blocks given up"
-    return f"{percent(c['hit_rate'])} of prompt tokens found{steady}, {given_up}"

@@ -47,7 +47,9 @@ class KvLink:
         object.__setattr__(self, "latency_s", nonnegative("latency_s", self.latency_s))
         for name in ("node_bytes_per_s", "shared_bytes_per_s"):
             value = getattr(self, name)
-            object.__setattr__(self, name, value if value == math.inf else positive(name, value))
+            object.__setattr__(
+                self, name, value if isinstance(value, float) and value == math.inf else positive(name, value)
+            )
 
     def transfer_s(self, prompt_tokens: float) -> float:
         """Return the time of one transfer of P tokens with the link to itself, seconds."""
