@@ -220,7 +220,7 @@ def _of_cluster(
 
 
 _OF_CLUSTER = {"rate", "load", "requests", "replications", "seed", "folder", "progress", "trace", "workload", "classes",
-               "conversations", "convention"}  # fmt: skip
+               "conversations", "convention", "keep_runs"}  # fmt: skip
 
 
 def _watched(run: Run) -> dict[str, Any]:

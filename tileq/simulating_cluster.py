@@ -4,15 +4,15 @@ from __future__ import annotations
 
 __all__ = ["CLUSTER_PICTURES", "ClusterSimulation", "simulate_cluster"]
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tileq.clusters import ClusterSetting, make_cluster
-from tileq.experiments import count_up_to, ready_folder, replication_count, writable
+from tileq.experiments import count_up_to, ready_file, ready_folder, replication_count, writable
 from tileq.sessions import session_keys
 from tileq.traffic import make_traffic
 from tileq_theory.conventions import TokenConvention
@@ -41,18 +41,18 @@ class ClusterSimulation:
         Offered rate, requests per second over the cluster.
     requests, seed
         Requests of a run, root seed.
-    first
-        The first replication, whole.
     replications
         All of them, as documents.
+    kept
+        Those that are held whole, by their number; the first is.
     """
 
     setting: ClusterSetting
     rate_per_s: float
     requests: int
     seed: int
-    first: ClusterRun
     replications: Replications
+    kept: Mapping[int, ClusterRun]
 
     @property
     def stable(self) -> str:
@@ -60,9 +60,23 @@ class ClusterSimulation:
         return str(self.to_dict()["stable"])
 
     @property
+    def first(self) -> ClusterRun:
+        """The first replication, whole."""
+        return self.kept[0]
+
+    @property
+    def runs(self) -> tuple[ClusterRun, ...]:
+        """All replications, whole; those that were not kept are simulated again, to the same result."""
+        from tileq_engine.experiment_streams import Streams
+
+        task = partial(_run, self.setting, self.rate_per_s, self.requests)
+        numbers = range(len(self.replications))
+        return tuple(self.kept[r] if r in self.kept else task(Streams(self.seed, r)) for r in numbers)
+
+    @property
     def run(self) -> Run:
         """The first replication as one run of the whole cluster."""
-        whole: Run = self.first.run(rate_per_s=self.rate_per_s, class_names=_class_names(self.setting))
+        whole: Run = self.first.run()
         return whole
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,8 +104,20 @@ class ClusterSimulation:
         return document
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the first replication as one run of the whole cluster, losslessly (`Run.load` reads it)."""
-        return self.run.save(Path(path))
+        """Write all replications to one file, losslessly (`ClusterRun.load(path, replication)` reads one)."""
+        from tileq_engine.cluster import save_cluster_runs
+
+        saved: Path = save_cluster_runs(self.runs, Path(path))
+        return saved
+
+    def export(self, path: str | PathLike[str]) -> Path:
+        """Write one row a request and replication, with the nodes it was on, to a .csv or .parquet file."""
+        from tileq_engine.cluster.export import write_cluster_csv, write_cluster_parquet
+
+        file = ready_file("export", path, (".csv", ".parquet"))
+        write: Any = write_cluster_csv if file.suffix == ".csv" else write_cluster_parquet
+        write(self.runs, file)
+        return file
 
     def plot(self, path: str | PathLike[str], picture: str = "nodes") -> None:
         """Draw the first replication: "nodes", "pools", "tenants", or a picture of the cluster as one run."""
@@ -119,6 +145,7 @@ def simulate_cluster(
     classes: Any = None,
     conversations: Any = None,
     convention: TokenConvention = "engine",
+    keep_runs: bool = False,
     folder: str | PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> ClusterSimulation:
@@ -135,6 +162,8 @@ def simulate_cluster(
         Requests of one run, independent runs, seed of their random streams.
     trace, workload, classes, conversations, convention
         The requests, as in `tileq.plan`.
+    keep_runs
+        Hold every replication whole, not the first alone, for `save` and `export`; with a folder, there too.
     folder, progress
         Keep replications there; show progress on stderr.
 
@@ -160,19 +189,47 @@ def simulate_cluster(
     own = traffic.rate_per_s
     best = setting.capacity.rate_per_s
     offered = load * best if load is not None else rate if rate is not None else 0.8 * best if own is None else own
-    task = partial(_run, setting, offered, count)
-    first = task(Streams(seed, 0))
+    keeper = _Keeper(partial(_run, setting, offered, count), kept if keep_runs else None, keep_runs)
+    source = {} if traffic.source_of_blocks is None else {"source": traffic.source_of_blocks}
     found = replicate(
-        partial(_document, setting, offered, count),
+        partial(_document, keeper),
         repeated,
         seed,
         settings={"cluster": setting.cluster.to_dict(), "rate_per_s": offered, "requests": count,
-                  "workload": traffic.workload.to_dict()},
+                  "workload": traffic.workload.to_dict(), **source},
         backend="threads",
         progress=progress,
         folder=kept,
     )  # fmt: skip
-    return ClusterSimulation(setting, offered, count, seed, first, found)
+    for r in range(repeated if keep_runs else 1):
+        if r not in keeper.runs:  # its document was in the folder
+            keeper(Streams(seed, r))
+    return ClusterSimulation(setting, offered, count, seed, found, keeper.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Keeper:
+    """Makes the runs, and holds the first of them, or every one, in memory and in a folder."""
+
+    make: Callable[[Streams], ClusterRun]
+    folder: Path | None
+    every: bool
+    runs: dict[int, ClusterRun] = field(default_factory=dict)
+
+    def __call__(self, streams: Streams) -> ClusterRun:
+        from tileq_engine.cluster import ClusterRun
+
+        number = streams.replication
+        path = None if self.folder is None else self.folder / f"run-{number}.npz"
+        if path is not None and path.exists():
+            run = ClusterRun.load(path)
+        else:
+            run = self.make(streams)
+            if path is not None:
+                run.save(path)
+        if self.every or number == 0:
+            self.runs[number] = run
+        return run
 
 
 def _class_names(setting: ClusterSetting) -> tuple[str, ...]:
@@ -180,13 +237,22 @@ def _class_names(setting: ClusterSetting) -> tuple[str, ...]:
 
 
 def _run(setting: ClusterSetting, rate_per_s: float, count: int, streams: Streams) -> ClusterRun:
+    from tileq_engine.cluster import simulate_cluster as run_cluster
+
+    asked, keys = _requests(setting, rate_per_s, count, streams)
+    cluster = _measured(setting.cluster, asked, streams)
+    run = run_cluster(asked, cluster, seed=streams.integer("cluster"), **keys)
+    return replace(run, rate_per_s=rate_per_s, class_names=_class_names(setting))
+
+
+def _requests(setting: ClusterSetting, rate_per_s: float, count: int, streams: Streams) -> tuple[Any, dict[str, Any]]:
+    """Return the requests of a replication, and what its router tells sessions or prefixes by."""
     from tileq_engine.experiment_streams import crn_requests
 
     traffic, router = setting.traffic, setting.cluster.router.name
     needs = _KEYED.get(router)
     if needs is None and not setting.caches:
-        asked = crn_requests(traffic.workload, count, streams, rate_per_s)
-        return _simulated(_measured(setting.cluster, asked, streams), asked, streams, {})
+        return crn_requests(traffic.workload, count, streams, rate_per_s), {}
     if traffic.source_of_blocks is None:
         why = "a prefix cache" if needs is None else f"router {router}"
         raise InputError(
@@ -194,14 +260,7 @@ def _run(setting: ClusterSetting, rate_per_s: float, count: int, streams: Stream
             "identities or conversations"
         )
     asked = traffic.source_of_blocks.draw(count, streams, rate_per_s)
-    keys = {} if needs is None else {needs: session_keys(asked.blocks)}
-    return _simulated(_measured(setting.cluster, asked, streams), asked, streams, keys)
-
-
-def _simulated(cluster: Cluster, asked: Any, streams: Streams, keys: Mapping[str, Any]) -> ClusterRun:
-    from tileq_engine.cluster import simulate_cluster as run_cluster
-
-    return run_cluster(asked, cluster, seed=streams.integer("cluster"), **keys)
+    return asked, {} if needs is None else {needs: session_keys(asked.blocks)}
 
 
 def _measured(cluster: Cluster, asked: Any, streams: Streams) -> Cluster:
@@ -217,9 +276,8 @@ def _measured(cluster: Cluster, asked: Any, streams: Streams) -> Cluster:
     return cluster.with_(nodes=nodes)
 
 
-def _document(setting: ClusterSetting, rate_per_s: float, count: int, streams: Streams) -> dict[str, Any]:
-    run = _run(setting, rate_per_s, count, streams)
-    found = run.run(rate_per_s=rate_per_s, class_names=_class_names(setting), seed=streams.seed).to_dict()
-    whole = run.to_dict()
-    nodes = {row.pop("name"): row for row in whole["nodes"]}
-    return {**found, "nodes": nodes, "transfers": whole["transfers"], "moves": whole["moves"]}
+def _document(keeper: _Keeper, streams: Streams) -> dict[str, Any]:
+    run = keeper(streams)
+    parts = run.parts()
+    nodes = {row.pop("name"): row for row in parts["nodes"]}
+    return {**run.run(seed=streams.seed).to_dict(), **parts, "nodes": nodes}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: tileq simulate --policy slai:order=spf --load 0.9 --paying 0.05"
 
-Save = Annotated[Path | None, o.option("Keep the first run, losslessly (.npz).", o.OUTPUT)]
+Save = Annotated[Path | None, o.option("Keep the first run (of a cluster all), losslessly (.npz).", o.OUTPUT)]
 Export = Annotated[Path | None, o.option("A row per request: .csv or .parquet.", o.OUTPUT)]
 Picture = Annotated[
     Literal["queues", "batches", "kv", "hits", "gantt", "nodes", "pools", "tenants"] | None,
@@ -162,13 +162,17 @@ def _of_cluster(given: dict[str, Any]) -> None:
             raise InputError(f"--{name.replace('_', '-')} beside --cluster; the file says it for each of its nodes")
     names = ["rate", "load", "requests", "replications", "seed", "trace", "workload", "classes", "conversations"]
     names += ["convention", "folder"]
+    whole = given["save"] is not None or given["export"] is not None
     answer = simulate_cluster(
-        given["cluster"], progress=False if given["json"] else None, **{name: given[name] for name in names}
+        given["cluster"],
+        keep_runs=whole,
+        progress=False if given["json"] else None,
+        **{name: given[name] for name in names},
     )
     if given["save"] is not None:
         answer.save(given["save"])
     if given["export"] is not None:
-        (answer.run.to_csv if given["export"].suffix == ".csv" else answer.run.to_parquet)(given["export"])
+        answer.export(given["export"])
     if given["plot"] is not None:
         answer.plot(given["plot"], given["picture"] or "nodes")
     document = answer.to_dict()

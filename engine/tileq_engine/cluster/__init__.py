@@ -8,9 +8,11 @@ __all__ = [
     "Failure",
     "Node",
     "Router",
+    "load_cluster_runs",
     "placement_weights",
     "router",
     "router_names",
+    "save_cluster_runs",
     "simulate_cluster",
 ]
 
@@ -23,9 +25,11 @@ _HOMES = {
     "Failure": "nodes",
     "Node": "nodes",
     "Router": "routers",
+    "load_cluster_runs": "saving",
     "placement_weights": "placement",
     "router": "routers",
     "router_names": "routers",
+    "save_cluster_runs": "saving",
     "simulate_cluster": "simulation",
 }
 

@@ -21,7 +21,7 @@ _TENANTS = 8
 
 def plot_nodes(run: ClusterRun) -> Any:
     """Return the load of each node: busy share and KV in use as bars, and requests in its system over time."""
-    load = run.load()
+    load = run.node_load()
     count = len(load.name)
     at = np.linspace(0, run.end_ps, _POINTS).astype(np.int64)
     with styled():

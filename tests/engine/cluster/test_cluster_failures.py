@@ -93,7 +93,7 @@ def test_a_dead_cluster_keeps_its_requests() -> None:
     assert run.stop_reason == "stalled"
     assert 0 < done < 40
     assert run.counters["held_at_router"] == 40 - done
-    assert run.load().finished.tolist() == [done]
+    assert run.node_load().finished.tolist() == [done]
 
 
 def test_random_failures_come_at_their_rate_and_end_with_the_arrivals() -> None:
