@@ -61,6 +61,13 @@ def _document() -> type[BaseModel]:
         "queue_limit": (whole | None, Field(None, description="requests in the node at which it is full")),
         "prefix_cache": (bool, Field(False, description="keep the KV of prompts for others with the same prefix")),
         "preemption": (Literal["recompute", "swap", "none"], Field("recompute", description="without a free block")),
+        "reservation": (
+            Literal["policy", "optimistic", "prompt", "conservative"],
+            Field("policy", description="blocks taken at admission"),
+        ),
+        "watermark": (least, Field(0.0, description="share of the blocks that an admission leaves free")),
+        "backpressure": (word | None, Field(None, description="reject:waiting=64, shrink:kv=0.9:tokens=128, ...")),
+        "control_tbt_s": (above | None, Field(None, description="the budget is moved so that TBT keeps this limit")),
         "swap_gb_per_s": (above, Field(25.0, description="host link of a GPU, for swap")),
         "start_s": (least, Field(0.0, description="when it comes up first")),
         "warm_s": (least, Field(0.0, description="seconds after a start for which iterations take longer")),

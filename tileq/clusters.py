@@ -11,9 +11,11 @@ __all__ = ["ClusterSetting", "make_cluster"]
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
+from re import fullmatch
 from typing import TYPE_CHECKING, Any
 
 from tileq.cluster_file import read_cluster_file
+from tileq.cluster_idle import without_effect
 from tileq.setting import Setting, make_setting
 from tileq.traffic import Traffic
 from tileq_theory.capacity import Limits, TilePlan, tile_plan
@@ -127,7 +129,8 @@ def make_cluster(
         raise InputError(f"{label}: {error}") from None
     warnings = dict.fromkeys(text for setting in settings for text in setting.warnings)
     cached = [_UNCACHED] if any(node["prefix_cache"] for node in asked["node"]) else []
-    return ClusterSetting(label, asked, cluster, traffic, capacity, (*warnings, *traffic.warnings, *cached))
+    idle = (f"{label}: {text}" for text in without_effect(asked))
+    return ClusterSetting(label, asked, cluster, traffic, capacity, (*warnings, *traffic.warnings, *cached, *idle))
 
 
 def _setting(label: str, node: Mapping[str, Any]) -> Setting:
@@ -171,7 +174,7 @@ def _router(text: str) -> Any:
             raise InputError(f"router {text!r} has the setting {item!r}; expected name:parameter=value")
         if key in params:
             raise InputError(f"router {text!r} gives {key} twice; expected every parameter once")
-        params[key] = int(value) if value.lstrip("-").isdigit() else value
+        params[key] = int(value) if fullmatch("-?[0-9]+", value) else value
     return router(name.strip().replace("-", "_"), **params)
 
 
@@ -233,6 +236,8 @@ def _tile(role: str, setting: Setting, traffic: Traffic, convention: TokenConven
 
 
 def _config(node: Mapping[str, Any], setting: Setting, tile: TilePlan, convention: TokenConvention) -> Any:
+    from tileq.sharing import parse_backpressure
+    from tileq_engine.backpressure import TbtControl
     from tileq_engine.config import EngineConfig
     from tileq_theory.hardware import kv_bytes_on_gpu
 
@@ -247,6 +252,10 @@ def _config(node: Mapping[str, Any], setting: Setting, tile: TilePlan, conventio
         kv_tokens=node["kv_tokens"] or setting.kv_tokens,
         convention=convention,
         preemption=node["preemption"],
+        reservation=node["reservation"],
+        watermark=node["watermark"],
+        backpressure=None if node["backpressure"] is None else parse_backpressure(node["backpressure"]),
+        control=None if node["control_tbt_s"] is None else TbtControl(node["control_tbt_s"]),
         swap_token_s=moved if node["preemption"] == "swap" else 0.0,
         queue_limit=node["queue_limit"],
         prefix_cache=node["prefix_cache"],
@@ -260,6 +269,11 @@ def _tenants(node: Mapping[str, Any], traffic: Traffic) -> tuple[int, ...]:
     for given in node["tenants"]:
         if isinstance(given, str) and given not in names:
             raise InputError(f"tenants of node {node['name']} has {given!r}; {near_matches('classes', given, names)}")
+        if not isinstance(given, str) and not 0 <= given < len(names):
+            raise InputError(
+                f"tenants of node {node['name']} has {given}; expected a class by name, or its place from 0 to "
+                f"{len(names) - 1}"
+            )
         found.append(names.index(given) if isinstance(given, str) else given)
     return tuple(found)
 

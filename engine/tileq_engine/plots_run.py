@@ -110,7 +110,7 @@ def plot_hits(run: Run) -> Any:
         below.set_xlim(edges[0], edges[-1])
         below.set_ylim(bottom=0)
         handles = [axes.get_legend_handles_labels() for axes in (above, below)]
-        figure.legend(*(a + b for a, b in zip(*handles, strict=True)), loc="outside lower center", ncols=5)
+        figure.legend(*(a + b for a, b in zip(*handles, strict=True)), loc="outside lower center", ncols=3)
         return figure
 
 

@@ -37,6 +37,10 @@ COMMANDS = {
         f"simulate {what}": f"simulate --requests 80 --replications 1 --class 300:30 --load 0.9 --picture {what}"
         for what in ("queues", "batches", "kv", "gantt")
     },
+    "simulate hits": "simulate --requests 80 --replications 1 --workload conversations:turns=3 --prefix-cache "
+    "--picture hits",
+    "simulate tenants": "simulate --requests 80 --replications 1 --class 300:30 --load 2 --policy vtc "
+    "--tenant a=3@0.5 --tenant b=1@0.5 --picture tenants",
     "compare": "compare --policies sarathi,slai,vllm_v1,orca --requests 60 --replications 2 --rates 6,12 --slo-ttft 9",
     "fluid": "analyze fluid --class 512:64 --load 0.8",
     "disaggregate": "analyze disaggregate --nodes 2",
@@ -114,6 +118,10 @@ def check(figure: Figure, settings: dict[str, Any], what: str) -> None:
     for text in texts(figure):
         size = px_per_pt * text.get_fontsize()
         assert size >= SMALLEST_PX, f"{what}: {text.get_text()!r} is {size:.1f} px high in a README"
+    wide = figure.bbox.width
+    for legend in figure.legends:
+        box = legend.get_window_extent()
+        assert box.x0 >= -1 and box.x1 <= wide + 1, f"{what}: the legend, {box.width:.0f} of {wide:.0f} px, is cut off"
     assert not alike(figure), f"{what}: the same in grey: {alike(figure)}"
 
 
@@ -123,6 +131,24 @@ def test_figures_of_the_commands(name: str, tmp_path: Path, capsys: pytest.Captu
         assert run([*shlex.split(COMMANDS[name]), "--plot", str(tmp_path / "figure.svg"), "--json"]) == 0
     assert len(found) == 1
     check(*found[0], name)
+
+
+@pytest.mark.parametrize("picture", ["nodes", "pools", "tenants", "kv", "batches"])
+def test_figures_of_clusters(picture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pools = "".join(f'[[node]]\nname = "{role}"\nrole = "{role}"\ncount = 4\n' for role in ("prefill", "decode"))
+    (tmp_path / "pools.toml").write_text(f"[link]\ngb_per_s = 25\n{pools}")
+    asked = f"simulate --cluster {tmp_path}/pools.toml --class a=600:60 --class b=60:60 --requests 120 --replications 1"
+    with written() as found:
+        assert run([*asked.split(), "--plot", str(tmp_path / "figure.svg"), "--picture", picture, "--json"]) == 0
+    check(*found[0], picture)
+
+
+def test_figure_of_the_hits_of_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "two.toml").write_text('[[node]]\nname = "a"\ncount = 2\nprefix_cache = true\n')
+    asked = f"simulate --cluster {tmp_path}/two.toml --workload conversations:turns=3 --requests 80 --replications 1"
+    with written() as found:
+        assert run([*asked.split(), "--plot", str(tmp_path / "figure.svg"), "--picture", "hits", "--json"]) == 0
+    check(*found[0], "hits of a cluster")
 
 
 @pytest.mark.parametrize("limits", [[0.012, np.inf], [0.011, 0.0115, 0.015, np.inf], [0.011, 0.0115, np.inf]])

@@ -7,7 +7,8 @@ __all__ = ["render_cluster", "render_cluster_plan"]
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tileq.cli.run_text import render_notes, render_times
+from tileq.cli.run_text import cache_line, render_notes, render_times
+from tileq.cli.sharing_text import render_cluster_bottlenecks, render_tenants
 from tileq.cli.text import facts, table, title
 from tileq.words import number, percent, seconds
 
@@ -38,6 +39,8 @@ def render_cluster(d: Mapping[str, Any], console: Console) -> None:
     if d["requests"]["rejected"]:
         rejected = f"{number(d['requests']['rejected'])} of {number(d['requests']['offered'])} requests"
         rows.append(("rejected", rejected))
+    if "prefix_cache" in d:
+        rows.append(("prefix cache", cache_line(d["prefix_cache"])))
     if d["transfers"]["count"]:
         moved = d["transfers"]
         rows.append(("KV transfers", f"{seconds(moved['mean_s'])} each, {seconds(moved['mean_wait_s'])} of it waiting"))
@@ -47,6 +50,8 @@ def render_cluster(d: Mapping[str, Any], console: Console) -> None:
     facts(console, rows)
     _nodes(d, console)
     render_times(dict(d), console)
+    render_tenants(dict(d), console)
+    render_cluster_bottlenecks(d["bottlenecks"], console)
     render_notes(d["warnings"], console)
 
 

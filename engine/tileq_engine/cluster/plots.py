@@ -95,9 +95,16 @@ def plot_tenants(run: ClusterRun) -> Any:
             own = done & (run.requests.tenant == tenant)
             part = np.histogram(run.finish_ps[own], edges, weights=served[own])[0]
             share = np.divide(part, total, out=np.full_like(part, np.nan), where=total > 0)
-            axes.plot(middle, share, label=f"tenant {tenant}", **{**series_style(k), "marker": ""})
+            axes.plot(middle, share, label=_tenant_name(run, tenant), **{**series_style(k), "marker": ""})
         axes.set(
             xlabel="time [s]", ylabel="share of tokens", ylim=(0, 1.02), title="Tenants: tokens of finished requests"
         )
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4)
         return figure
+
+
+def _tenant_name(run: ClusterRun, tenant: int) -> str:
+    """Return the name of a tenant: its own, or that of the class whose requests are its."""
+    record = run.nodes[0].tenants
+    names = run.class_names if record is None else record.names
+    return names[tenant] if tenant < len(names) else f"tenant {tenant}"
