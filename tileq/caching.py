@@ -7,7 +7,7 @@ is depends on how many there are, and these on the plan, so the two are computed
 
 from __future__ import annotations
 
-__all__ = ["CacheAnswer", "PrefixCache", "cached_plan", "parse_conversations", "parse_prefix_cache"]
+__all__ = ["CacheAnswer", "PrefixCache", "cached_plan", "parse_prefix_cache"]
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tileq.traffic import Traffic
-from tileq_theory.errors import InputError, finite, near_matches
+from tileq_theory.errors import InputError, finite
 
 if TYPE_CHECKING:
     from tileq_theory.capacity import TilePlan
@@ -123,69 +123,6 @@ def parse_prefix_cache(given: str | float | PrefixCache | None) -> PrefixCache |
     if amount < 1:
         raise InputError(f"prefix cache is {given!r} tokens; {_EXPECTED}")
     return PrefixCache("tokens", amount)
-
-
-def parse_conversations(text: str | Conversations) -> Conversations:
-    """Return the conversations that "turns=4:system=1000:user=100:answer=200:think=60" describes.
-
-    Also `prompts` (different system prompts), `zipf` (of their popularity), `block` (tokens of a block) and `answers`
-    (`kept`, or `dropped` where answers do not stay in the cache).
-
-    Examples
-    --------
-    >>> parse_conversations("turns=4:system=1000:user=100:answer=200:think=60").prompt_tokens
-    2000.0
-    """
-    from tileq_theory.prefix_cache import Conversations
-
-    if isinstance(text, Conversations):
-        return text
-    given: dict[str, Any] = {}
-    for part in text.split(":"):
-        name, sign, value = part.partition("=")
-        name = name.strip()
-        if not sign or name not in _KEYS:
-            raise InputError(
-                f"conversations have {part.strip()!r}; expected key=number; {near_matches('keys', name, _KEYS)}"
-            )
-        if _KEYS[name] in given:
-            raise InputError(f"conversations have {name} twice; expected it once")
-        given[_KEYS[name]] = _value(name, value.strip())
-    missing = [key for key in _NEEDED if _KEYS[key] not in given]
-    if missing:
-        raise InputError(
-            f"conversations {text!r} lack {', '.join(missing)}; expected {':'.join(f'{k}=...' for k in _NEEDED)}"
-        )
-    return Conversations(**given)
-
-
-_KEYS = {
-    "turns": "turns",
-    "system": "system_tokens",
-    "user": "user_tokens",
-    "answer": "answer_tokens",
-    "think": "think_s",
-    "prompts": "system_prompts",
-    "zipf": "zipf",
-    "block": "block_tokens",
-    "answers": "cache_answers",
-}
-_NEEDED = ("turns", "system", "user", "answer", "think")
-_WHOLE = {"system", "user", "answer", "prompts", "block"}
-
-
-def _value(name: str, text: str) -> float | bool:
-    if name == "answers":
-        if text not in ("kept", "dropped"):
-            raise InputError(f"conversations have answers={text}; expected kept or dropped")
-        return text == "kept"
-    try:
-        value = finite(name, float(text))
-    except ValueError:
-        raise InputError(f"conversations have {name}={text}; expected a number") from None
-    if name in _WHOLE and value != int(value):
-        raise InputError(f"conversations have {name}={text}; expected a whole number")
-    return int(value) if name in _WHOLE else value
 
 
 def cached_plan(

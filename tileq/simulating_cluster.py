@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from tileq.clusters import ClusterSetting, make_cluster
 from tileq.experiments import count_up_to, ready_file, ready_folder, replication_count, writable
-from tileq.sessions import session_keys
 from tileq.sharing import shared_tenants
 from tileq.traffic import make_traffic
 from tileq_theory.conventions import TokenConvention
@@ -273,6 +272,7 @@ def _run(setting: ClusterSetting, rate_per_s: float, count: int, streams: Stream
 def _requests(setting: ClusterSetting, rate_per_s: float, count: int, streams: Streams) -> tuple[Any, dict[str, Any]]:
     """Return the requests of a replication, and what its router tells sessions or prefixes by."""
     from tileq_engine.experiment_streams import crn_requests
+    from tileq_engine.prefix_sessions import session_keys
 
     traffic, router = setting.traffic, setting.cluster.router.name
     needs = _KEYED.get(router)

@@ -6,7 +6,7 @@ all of it, so that numba's own cache there never serves an older edit.
 
 from __future__ import annotations
 
-__all__ = ["compiled_module"]
+__all__ = ["compiled_module", "prefetch"]
 
 import ast
 import functools
@@ -20,9 +20,16 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tileq_engine.compile import cache_root
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def prefetch(array: np.ndarray, place: int) -> None:
+    """Do nothing: in a module that is compiled, what `numba_prefetch` has under this name takes its place."""
 
 
 @functools.cache
@@ -32,7 +39,7 @@ def compiled_module(module: ModuleType, name: str, options: str) -> dict[str, Ca
     Parameters
     ----------
     module
-        Functions alone: they may call each other and use `np`.
+        Functions alone: they may call each other and use `np` and `prefetch`.
     name
         Of the folder in the cache.
     options
@@ -57,6 +64,8 @@ def compiled_module(module: ModuleType, name: str, options: str) -> dict[str, Ca
 def _source(module: ModuleType, decorator: str) -> str:
     """Return the functions without annotations and docstrings, each decorated for numba."""
     parts = ["from __future__ import annotations", "import numpy as np", "from numba import njit"]
+    if vars(module).get("prefetch") is prefetch:
+        parts.append("from tileq_engine.numba_prefetch import prefetch")
     functions = [n for n in ast.parse(inspect.getsource(module)).body if isinstance(n, ast.FunctionDef)]
     for node in functions:
         node.returns = None

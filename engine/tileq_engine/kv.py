@@ -30,6 +30,9 @@ class KvCache:
         Tokens a block holds.
     host_blocks
         Blocks of swap space on the host.
+    gap
+        New requests begin so many blocks apart while there is room. A request that grows gets the block after its last
+        one if nobody owns it: what lies in a row is read faster than what is scattered.
 
     Examples
     --------
@@ -41,11 +44,13 @@ class KvCache:
     4
     """
 
-    def __init__(self, *, blocks: int, block_tokens: int = 16, host_blocks: int = 0) -> None:
+    def __init__(self, *, blocks: int, block_tokens: int = 16, host_blocks: int = 0, gap: int = 1) -> None:
         self.blocks = positive_int("blocks", blocks)
         self.block_tokens = positive_int("block_tokens", block_tokens)
         self.host_blocks = int(host_blocks)
-        self._free = list(range(self.blocks - 1, -1, -1))
+        step = positive_int("gap", gap)
+        order = [block for first in range(min(step, self.blocks)) for block in range(first, self.blocks, step)]
+        self._free = dict.fromkeys(reversed(order))  # the last one is taken first
         self._owners = [0] * self.blocks
         self._tables: dict[int, list[int]] = {}
         self._tokens: dict[int, int] = {}
@@ -112,7 +117,7 @@ class KvCache:
             new.append(self._take())
             table.append(new[0])
         while len(table) < self.blocks_for(tokens):
-            new.append(self._take())
+            new.append(self._take(table[-1] + 1 if table else -1))
             table.append(new[-1])
         self._tokens[request] = max(tokens, self.tokens(request))
         return new
@@ -174,30 +179,29 @@ class KvCache:
     def _unowned(self) -> int:
         return len(self._free)
 
-    def _take(self) -> int:
-        block = self._free.pop()
+    def _take(self, wanted: int = -1) -> int:
+        """Return a free block, `wanted` if it is one."""
+        block = wanted if wanted in self._free else next(reversed(self._free))
+        del self._free[block]
         self._owners[block] = 1
         return block
 
     def _drop(self, block: int) -> None:
         self._owners[block] -= 1
         if self._owners[block] == 0:
-            self._free.append(block)
+            self._free[block] = None
 
     def check(self) -> None:
         """Prove the invariants, or raise `KvError`.
 
         used + free = total; a block's reference count is the number of tables it stands in; no table holds a block
-        twice; a free block is in no table and free once; every table covers its tokens and no more.
+        twice; a free block is in no table; every table covers its tokens and no more.
         """
         counts = Counter(block for table in self._tables.values() for block in table)
         for block in range(self.blocks):
             if counts[block] != self._owners[block]:
                 raise KvError(f"block {block} stands in {counts[block]} tables and counts {self._owners[block]} owners")
-        free = set(self._free)
-        if len(free) != len(self._free):
-            raise KvError("a block is in the free list twice")
-        if any(self._owners[block] for block in free) or self._unowned() + len(counts) != self.blocks:
+        if any(self._owners[block] for block in self._free) or self._unowned() + len(counts) != self.blocks:
             raise KvError(
                 f"{self._unowned()} free and {len(counts)} used blocks of {self.blocks}; a block is lost or both"
             )

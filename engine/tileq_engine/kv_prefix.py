@@ -30,8 +30,8 @@ class PrefixKvCache(KvCache):
     (1, [0, 1], 2)
     """
 
-    def __init__(self, *, blocks: int, block_tokens: int = 16, host_blocks: int = 0) -> None:
-        super().__init__(blocks=blocks, block_tokens=block_tokens, host_blocks=host_blocks)
+    def __init__(self, *, blocks: int, block_tokens: int = 16, host_blocks: int = 0, gap: int = 1) -> None:
+        super().__init__(blocks=blocks, block_tokens=block_tokens, host_blocks=host_blocks, gap=gap)
         self._block_of: dict[Hashable, int] = {}
         self._key_of: dict[int, Hashable] = {}
         self._before: dict[Hashable, Hashable | None] = {}  # key of the block before it
@@ -95,13 +95,13 @@ class PrefixKvCache(KvCache):
     def _unowned(self) -> int:
         return len(self._free) + len(self._idle)
 
-    def _take(self) -> int:
+    def _take(self, wanted: int = -1) -> int:
         if not self._free:
             block, _ = self._idle.popitem(last=False)
             key = self._key_of.pop(block)
             del self._block_of[key], self._before[key]
-            self._free.append(block)
-        return super()._take()
+            self._free[block] = None
+        return super()._take(wanted)
 
     def _drop(self, block: int) -> None:
         if self._owners[block] == 1 and block in self._key_of:

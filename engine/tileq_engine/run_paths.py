@@ -147,13 +147,16 @@ def run_verdict(run: Run, **options: Any) -> StabilityVerdict:
     late = 1 if run.info.token_convention == "engine" else 0
     inside = (table["arrival_ps"] >= middle) & (table["arrival_ps"] <= last)
     work = int(table["prompt_tokens"][inside].sum() + np.maximum(table["output_tokens"][inside] - late, 0).sum())
+    # what is there at the first arrival and all that came with it: a backlog to begin with is no growth
+    path = work_path(run, np.append(grid, first))
     answer = stability_verdict(
-        work_path(run, grid),
+        path[:-1],
         step_s,
         arriving_work_per_s=work / ((last - middle) / PS_PER_S),
         arrivals=int(inside.sum()),
         stopped_by_backlog=stopped,
         stay_s=_first_stay_ps(run) / PS_PER_S,
+        begin_work=float(path[-1]),
         **options,
     )
     return _with_those_who_never_fit(run, answer)

@@ -52,22 +52,15 @@ def decodes(decoder: Any, count: int, context: int) -> Any:
 
 def products_s(decoder: Any, rows: int) -> float:
     """Return the time of the forward's matrix products alone: no pass can be faster."""
-    from torch.nn.functional import linear
-
-    weights = decoder.weights
-    inputs = {n: torch.randn(rows, n) for n in {m.shape[1] for layer in weights.layers for m in matrices(layer)}}
+    *layer, head = decoder.layers.products
+    inputs = {n: torch.randn(rows, n) for n in {product.matrix.shape[1] for product in (*layer, head)}}
 
     def products() -> None:
-        for layer in weights.layers:
-            for matrix in matrices(layer):
-                linear(inputs[matrix.shape[1]], matrix)
-        linear(inputs[weights.head.shape[1]], weights.head)
+        for product in (*layer * decoder.config.layers, head):
+            product(inputs[product.matrix.shape[1]])
 
-    return best_s(products, 20)
-
-
-def matrices(layer: Any) -> tuple[Any, ...]:
-    return layer.qkv, layer.output, layer.gate_up, layer.down
+    with torch.inference_mode():
+        return best_s(products, 20)
 
 
 @pytest.mark.parametrize("context", [16, 128, 512])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["render_bottlenecks", "render_cluster_bottlenecks", "render_tenants"]
+__all__ = ["render_bottlenecks", "render_cluster_bottlenecks", "render_tenants", "share"]
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -35,9 +35,9 @@ def render_tenants(d: dict[str, Any], console: Console) -> None:
         [
             name,
             number(t["weight"]),
-            _percent(t["service_share"]),
-            _percent(t["contended_share"]),
-            _percent(t["fair_share"]),
+            share(t["service_share"]),
+            share(t["contended_share"]),
+            share(t["fair_share"]),
             seconds(t["starved_s"]),
             seconds(t["ttft_s"]["p50"]),
             seconds(t["ttft_s"]["p99"]),
@@ -61,7 +61,7 @@ def render_bottlenecks(d: dict[str, Any], console: Console) -> None:
     rows = [
         [
             _WORDS.get(cause, cause),
-            _percent(c["share"]),
+            share(c["share"]),
             number(c["intervals"]),
             seconds(c["first_s"]),
             f"{seconds(c['longest']['begin_s'])} to {seconds(c['longest']['end_s'])}",
@@ -81,7 +81,7 @@ def render_cluster_bottlenecks(rows: Sequence[Mapping[str, Any]], console: Conso
         [
             row["where"],
             _WORDS.get(row["cause"], row["cause"]),
-            _percent(row["share"]),
+            share(row["share"]),
             seconds(row["first_s"]),
             seconds(row["longest"]["end_s"] - row["longest"]["begin_s"]),
             number(row["most_waiting"]),
@@ -93,5 +93,6 @@ def render_cluster_bottlenecks(rows: Sequence[Mapping[str, Any]], console: Conso
         console.print(f"  {len(rows) - _ROWS} more with --json", markup=False)
 
 
-def _percent(share: float | None) -> str:
-    return "" if share is None else percent(share)
+def share(value: float | None) -> str:
+    """Return a share in words; "-" for one that there is not."""
+    return "-" if value is None else percent(value)

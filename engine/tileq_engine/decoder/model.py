@@ -4,24 +4,22 @@ from __future__ import annotations
 
 __all__ = ["Decoder"]
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch.nn.functional import linear, rms_norm
 
 from tileq_engine.decoder.attention.choose import choose_attention
 from tileq_engine.decoder.batch import FlatBatch
 from tileq_engine.decoder.config import DecoderConfig
-from tileq_engine.decoder.elementwise import elementwise
 from tileq_engine.decoder.graphs import Graphs, GraphShape
+from tileq_engine.decoder.layers_choice import choose_layers
 from tileq_engine.decoder.pool import KvPool, blocks_that_fit
-from tileq_engine.decoder.rope import attention_factor, inverse_frequencies, turns
 from tileq_engine.decoder.row_check import row_invariant
 from tileq_engine.decoder.setup import denormals_flushed
-from tileq_engine.decoder.weights import LayerWeights, Weights
+from tileq_engine.decoder.weights import Weights
 from tileq_theory.errors import InputError
 
 
@@ -41,6 +39,10 @@ class Decoder:
         another path through the BLAS, with other roundings; from four rows on a row's bits no longer depend on how
         many others there are (`row_invariant` asks the machine itself whether that holds). With the `paged`
         attention the logits of a request are then the same bits in any batch, chunking and block layout.
+    arithmetic
+        `torch`; `compiled` (float32 on a CPU: compiled passes over the rows between the products) with torch's own
+        products; `packed`, the same with products of oneDNN on matrices packed beforehand, which doubles the memory
+        that they take, and weights changed later are not seen; `auto`, the fastest of them that is right here.
     fuse
         Fuse what lies between the products by torch.compile: seconds at the first pass, fewer kernels later.
 
@@ -65,6 +67,7 @@ class Decoder:
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         invariant: bool = True,
+        arithmetic: str = "auto",
         fuse: bool = False,
     ) -> None:
         if len(weights.layers) != config.layers or tuple(weights.embedding.shape) != (
@@ -84,17 +87,24 @@ class Decoder:
         self._choice = choose_attention(attention, config, self.device, self.dtype, block_tokens)
         self.attention = self._choice.attention
         self.graphs: Graphs | None = None
-        self.row_multiple = 4 if invariant and self.device.type == "cpu" else 1
-        self._split, self._gate = elementwise(fuse)
         self.fused = fuse
-        self._frequencies = inverse_frequencies(config).to(self.device)
-        self._factor = attention_factor(config)
-        self._head_norms = [_head_norms(config, layer) for layer in weights.layers]
+        self._arithmetic = choose_layers(arithmetic, config, weights, self.kv, self.attention, invariant, fuse)
+        self.layers = self._arithmetic.layers
 
     @property
     def attention_name(self) -> str:
         """The attention that was chosen."""
         return self.attention.name
+
+    @property
+    def arithmetic(self) -> str:
+        """How the layers' arithmetic is done."""
+        return self._arithmetic.name
+
+    @property
+    def row_multiple(self) -> int:
+        """Products are filled up to whole multiples of so many rows."""
+        return self.layers.row_multiple
 
     @property
     def block_tokens(self) -> int:
@@ -118,6 +128,8 @@ class Decoder:
             "kv_blocks": self.blocks,
             "kv_block_tokens": self.block_tokens,
             "kv_bytes": self.kv.data.numel() * self.kv.data.element_size(),
+            "arithmetic": self.arithmetic,
+            "arithmetic_passed_over": dict(self._arithmetic.passed_over),
             "row_multiple": self.row_multiple,
             "fused": self.fused,
             "graph_shapes": [] if self.graphs is None else [[s.tokens, s.sequences] for s in self.graphs.shapes],
@@ -125,7 +137,7 @@ class Decoder:
 
     def row_invariant(self) -> bool:
         """Return whether this machine's products give a row the same bits in every batch: see `invariant`."""
-        return row_invariant(self.weights, self.row_multiple)
+        return row_invariant(self.layers.products, self.row_multiple)
 
     def copy_out(
         self, blocks: Sequence[int] | Int[np.ndarray, "block"]
@@ -181,29 +193,14 @@ class Decoder:
 
     def _run(self, batch: FlatBatch) -> Float[torch.Tensor, "out vocab"]:
         with denormals_flushed():
-            return self._layers(batch)
+            return self._through(batch)
 
-    def _layers(self, batch: FlatBatch) -> Float[torch.Tensor, "out vocab"]:
-        plan = self.attention.plan(batch, self.kv)
-        turned = self._turns(batch.positions)
-        x = self._embed(batch)
-        for i, layer in enumerate(self.weights.layers):
-            x = x + self._attend(i, layer, x, batch, plan, turned)
-            x = x + self._mlp(layer, x)
-        return self._logits(x, batch)
-
-    def _embed(self, batch: FlatBatch) -> torch.Tensor:
-        return self._padded(self.weights.embedding[batch.token_ids], self.row_multiple)
-
-    def _logits(self, x: torch.Tensor, batch: FlatBatch) -> Float[torch.Tensor, "out vocab"]:
-        count = len(batch.last_rows)
-        rows = self._norm(self._padded(x[batch.last_rows], self.row_multiple), self.weights.norm)
-        return linear(rows, self.weights.head)[:count].to(torch.float32)
-
-    def _padded(self, x: torch.Tensor, multiple: int) -> torch.Tensor:
-        """Fill up to whole multiples of rows: see `row_multiple`."""
-        missing = -x.shape[0] % multiple
-        return x if missing == 0 else torch.cat((x, x.new_zeros((missing, *x.shape[1:]))))
+    def _through(self, batch: FlatBatch) -> Float[torch.Tensor, "out vocab"]:
+        layers = self.layers
+        begun, x = layers.begin(batch), layers.embed(batch)
+        for i in range(self.config.layers):
+            x = layers.mlp(i, layers.attend(i, x, batch, begun))
+        return layers.logits(layers.last_norm(x, batch), len(batch.last_rows))
 
     def trace(self, batch: FlatBatch, sequence: int) -> Iterator[tuple[str, torch.Tensor]]:
         """Run the batch again and yield, stage by stage, what concerns one sequence: for `check_finite`.
@@ -224,56 +221,17 @@ class Decoder:
         held = -(-int(batch.host_context_tokens[sequence]) // self.block_tokens)
         blocks = batch.block_table[sequence, :held].to(torch.int64)
         earlier = int(batch.host_context_tokens[sequence]) - (rows.stop - rows.start)
-        plan = self.attention.plan(batch, self.kv)
-        turned = self._turns(batch.positions)
-        x = self._embed(batch)
-        yield "the embedding", x[rows]
-        for i, layer in enumerate(self.weights.layers):
+        layers = self.layers
+        begun, x = layers.begin(batch), layers.embed(batch)
+        bounds = (rows.start, rows.stop)
+        yield "the embedding", layers.rows(x, *bounds)
+        for i in range(self.config.layers):
             cached = torch.stack((self.kv.keys[i][blocks], self.kv.values[i][blocks]))
             yield f"layer {i} (its cache of earlier tokens)", cached.flatten(1, 2)[:, :earlier]
-            x = x + self._attend(i, layer, x, batch, plan, turned)
-            yield f"layer {i} (attention)", x[rows]
-            x = x + self._mlp(layer, x)
-            yield f"layer {i} (MLP)", x[rows]
-        last = x[rows.stop - 1 : rows.stop]
-        yield "the last norm", self._norm(last, self.weights.norm)
-        yield "the output matrix", linear(self._norm(last, self.weights.norm), self.weights.head)
-
-    def _turns(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines of the batch's positions, once for all layers."""
-        padded = self._padded(positions, 4 * self.row_multiple)
-        cosine, sine = turns(padded, self._frequencies, self._factor)
-        return cosine[: len(positions)].to(self.dtype), sine[: len(positions)].to(self.dtype)
-
-    def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return rms_norm(x, (x.shape[-1],), weight, self.config.norm_eps)
-
-    def _attend(
-        self,
-        index: int,
-        layer: LayerWeights,
-        x: torch.Tensor,
-        batch: FlatBatch,
-        plan: Any,
-        turned: tuple[torch.Tensor, torch.Tensor],
-    ) -> torch.Tensor:
-        c, count = self.config, len(batch.token_ids)
-        qkv = linear(self._norm(x, layer.attention_norm), layer.qkv, layer.qkv_bias)[:count]
-        sizes = (c.heads, c.kv_heads, c.norm_eps)
-        query, key, value = self._split(qkv, *turned, self._head_norms[index], *sizes)
-        self.kv.flat_keys[index].index_copy_(0, batch.slots, key)
-        self.kv.flat_values[index].index_copy_(0, batch.slots, value)
-        out = self.attention(index, query, self.kv, plan, c.window(index)).reshape(count, c.q_size)
-        return linear(self._padded(out, self.row_multiple), layer.output, layer.output_bias)
-
-    def _mlp(self, layer: LayerWeights, x: torch.Tensor) -> torch.Tensor:
-        inner = self._gate(linear(self._norm(x, layer.mlp_norm), layer.gate_up, layer.gate_up_bias))
-        return linear(inner, layer.down, layer.down_bias)
-
-
-def _head_norms(config: DecoderConfig, layer: LayerWeights) -> Float[torch.Tensor, "head dim"] | None:
-    """Weights of the norms of queries and keys, a row for each of the heads as they lie side by side."""
-    if layer.q_norm is None or layer.k_norm is None:
-        return None
-    rows = (layer.q_norm.expand(config.heads, -1), layer.k_norm.expand(config.kv_heads, -1))
-    return torch.cat(rows)
+            x = layers.attend(i, x, batch, begun)
+            yield f"layer {i} (attention)", layers.rows(x, *bounds)
+            x = layers.mlp(i, x)
+            yield f"layer {i} (MLP)", layers.rows(x, *bounds)
+        normed = layers.last_norm(x, dataclasses.replace(batch, last_rows=batch.last_rows.new_tensor([rows.stop - 1])))
+        yield "the last norm", normed[:1]
+        yield "the output matrix", layers.logits(normed, 1)

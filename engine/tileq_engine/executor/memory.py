@@ -14,6 +14,7 @@ from tileq_engine.kv_prefix import PrefixKvCache
 from tileq_engine.prefix_blocks import BlockPaths
 
 _HOST_BLOCKS = 2**40  # host memory is not what a policy plans with
+_GAP = 32  # blocks of 16 tokens: a few hundred tokens in a row
 
 
 class PagedMemory:
@@ -36,6 +37,7 @@ class PagedMemory:
             blocks=backend.blocks if blocks is None else blocks,
             block_tokens=backend.block_tokens,
             host_blocks=_HOST_BLOCKS,
+            gap=_GAP,
         )
         self.table = np.zeros((rows, 8), dtype=np.int32)
         self.room = np.zeros(rows, dtype=np.int64)

@@ -23,9 +23,11 @@ STEPS = st.lists(
 
 
 @settings(max_examples=200)
-@given(STEPS, st.integers(1, 12), st.integers(1, 16))
-def test_invariants_after_any_operation(steps: list[tuple[str, int, int, int]], blocks: int, size: int) -> None:
-    cache = KvCache(blocks=blocks, block_tokens=size, host_blocks=6)
+@given(STEPS, st.integers(1, 12), st.integers(1, 16), st.integers(1, 15))
+def test_invariants_after_any_operation(
+    steps: list[tuple[str, int, int, int]], blocks: int, size: int, gap: int
+) -> None:
+    cache = KvCache(blocks=blocks, block_tokens=size, host_blocks=6, gap=gap)
     for what, a, b, tokens in steps:
         before = cache.used_blocks
         try:
@@ -48,6 +50,19 @@ def test_invariants_after_any_operation(steps: list[tuple[str, int, int, int]], 
         cache.release(request)
     cache.check()
     assert cache.free_blocks == blocks and cache.host_blocks_used == 0
+
+
+def test_requests_that_grow_in_turn_lie_in_a_row_while_there_is_room() -> None:
+    cache = KvCache(blocks=14, block_tokens=16, gap=4)
+    for tokens in range(16, 65, 16):
+        for request in range(3):
+            cache.grow(request, tokens)
+    assert [cache.table(request) for request in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert cache.grow(3, 20) == [12, 13]
+    cache.release(1)
+    assert cache.grow(4, 40) == [4, 5, 6]
+    assert cache.grow(0, 65) == [7]
+    cache.check()
 
 
 def test_a_shared_block_is_copied_before_it_is_written() -> None:

@@ -222,8 +222,10 @@ def small(**changes: Any) -> Any:
     return Decoder(config, random_weights(config, 2), blocks=8, **changes)
 
 
-def broken(decoder: Any, place: str) -> None:
-    """Spoil one weight (or one cached key) of layer 2."""
+def broken(decoder: Any, place: str) -> Any:
+    """Return the decoder with one weight (or one cached key) of layer 2 spoilt; packed matrices are copies."""
+    from tileq_engine.decoder import Decoder
+
     nan, layer = float("nan"), decoder.weights.layers[2]
     if place == "layer 2 (attention)":
         layer.output[3, 3] = nan
@@ -235,6 +237,10 @@ def broken(decoder: Any, place: str) -> None:
         decoder.weights.head[7] = nan
     else:
         decoder.kv.keys[2][3, 1] = nan
+    names = {"attention": decoder.attention_name, "arithmetic": decoder.arithmetic}
+    again = Decoder(decoder.config, decoder.weights, blocks=8, **names)
+    again.kv.data.copy_(decoder.kv.data)
+    return again
 
 
 @pytest.mark.parametrize(
@@ -247,15 +253,15 @@ def broken(decoder: Any, place: str) -> None:
         "the output matrix",
     ],
 )
-@pytest.mark.parametrize("attention", ["paged", "sdpa"])
-def test_a_logit_that_is_not_finite_is_traced_to_request_and_layer(place: str, attention: str) -> None:
+@pytest.mark.parametrize(("attention", "arithmetic"), [("paged", "packed"), ("paged", "compiled"), ("sdpa", "torch")])
+def test_a_logit_that_is_not_finite_is_traced_to_request_and_layer(place: str, attention: str, arithmetic: str) -> None:
     import torch
 
     from tileq_engine.decoder import Member, NonFiniteLogits, SamplingParams, check_finite, flat_batch, sample
 
-    decoder = small(attention=attention)
+    decoder = small(attention=attention, arithmetic=arithmetic)
     decoder.forward(flat_batch([Member([1, 2, 3], 0, [3])]))
-    broken(decoder, place)
+    decoder = broken(decoder, place)
     batch = flat_batch([Member([8, 9], 0, [1], logits=False), Member([6], 0, [0]), Member([5, 4], 3, [3])])
     tokens = sample(decoder.forward(batch), [SamplingParams()] * 2, [1, 5]).tolist()
     before = decoder.kv.data.clone()

@@ -96,22 +96,26 @@ def test_the_compiled_kernel_agrees_with_its_plain_source() -> None:
     Scores reach 40 and float32 keeps 6e-8 of them, so that weights are true to 40 * 6e-8 and a few roundings more.
     """
     from tileq_engine.decoder.attention.paged import compiled_attention
-    from tileq_engine.decoder.attention.paged_kernel import paged_attention
+    from tileq_engine.decoder.attention.paged_kernel import find_rows, paged_attention
 
     rng = np.random.default_rng(5)
-    for kernel in (compiled_attention(), paged_attention):
-        _check_kernel(rng, kernel)
+    for kernel, find in (compiled_attention(), (paged_attention, find_rows)):
+        _check_kernel(rng, kernel, find)
 
 
-def _check_kernel(rng: np.random.Generator, kernel: Any) -> None:
+def _check_kernel(rng: np.random.Generator, kernel: Any, find: Any) -> None:
     keys, values = (rng.standard_normal((9, 3, 2, 4)).astype(np.float32) * 3 for _ in range(2))
     table = np.array([[8, 2, 5], [1, 7, 0]], dtype=np.int32)
     start, context = np.array([0, 3, 4], dtype=np.int32), np.array([7, 5], dtype=np.int32)
     query = rng.standard_normal((4, 4, 4)).astype(np.float32) * 3
+    begin, rows = np.empty(2, np.int64), np.empty(12, np.int64)
+    find(table, context, 3, begin, rows)
+    assert (begin.tolist(), rows[7:12].tolist()) == ([0, 7], [3, 4, 5, 21, 22])
+    flat = (keys.reshape(27, 2, 4), values.reshape(27, 2, 4), start, context, begin, rows)
     for window in (0, 3):
         out = np.full_like(query, np.nan)
         scores, bits = np.empty((4, 16), np.float32), np.empty(16, np.int32)
-        kernel(query, keys, values, table, start, context, 0.5, window, scores, bits, out)
+        kernel(query, *flat, 0.5, window, scores, bits, out)
         for t, s, stop in ((0, 0, 5), (1, 0, 6), (2, 0, 7), (3, 1, 5)):
             first = max(0, stop - window) if window else 0
             for h in range(4):

@@ -24,9 +24,10 @@ _OPTIONS = "fastmath={'reassoc', 'contract', 'nsz', 'arcp'}"
 class _Plan:
     query_start: Int[np.ndarray, "start"]
     context: Int[np.ndarray, "seq"]
-    table: Int[np.ndarray, "seq block"]
-    scores: Float[np.ndarray, "head room"]
-    bits: Int[np.ndarray, "room"]
+    first: Int[np.ndarray, "seq"]
+    rows: Int[np.ndarray, "room"]
+    scores: Float[np.ndarray, "head longest"]
+    bits: Int[np.ndarray, "longest"]
 
 
 class PagedAttention:
@@ -37,18 +38,24 @@ class PagedAttention:
 
     def __init__(self, heads: int) -> None:
         self.heads = heads
-        self._kernel = compiled_attention()
-        self._room = 0
+        self._kernel, self._find = compiled_attention()
+        self._longest = self._room = 0
+        self._rows = np.empty(0, dtype=np.int64)
 
     def plan(self, batch: FlatBatch, pool: KvPool) -> _Plan:
-        """Return the batch as numpy sees it, with scratch for its longest context."""
+        """Return where each sequence's tokens lie, with scratch for the longest context."""
         longest = batch.max_context_tokens
-        if longest > self._room:
-            self._room = max(2 * self._room, longest)
-            self._scores = np.empty((self.heads, self._room), dtype=np.float32)
-            self._bits = np.empty(self._room, dtype=np.int32)
+        if longest > self._longest:
+            self._longest = max(2 * self._longest, longest)
+            self._scores = np.empty((self.heads, self._longest), dtype=np.float32)
+            self._bits = np.empty(self._longest, dtype=np.int32)
         starts, contexts = batch.host_query_start, batch.host_context_tokens
-        return _Plan(starts, contexts, batch.block_table.numpy(), self._scores, self._bits)
+        whole = int(contexts.sum())
+        if whole > len(self._rows):
+            self._rows = np.empty(2 * whole, dtype=np.int64)
+        first = np.empty(len(contexts), dtype=np.int64)
+        self._find(batch.block_table.numpy(), contexts, pool.block_tokens, first, self._rows)
+        return _Plan(starts, contexts, first, self._rows, self._scores, self._bits)
 
     def __call__(
         self,
@@ -62,11 +69,12 @@ class PagedAttention:
         out = torch.empty_like(query, memory_format=torch.contiguous_format)
         self._kernel(
             query.contiguous().numpy(),
-            pool.keys[layer].numpy(),
-            pool.values[layer].numpy(),
-            plan.table,
+            pool.flat_keys[layer].numpy(),
+            pool.flat_values[layer].numpy(),
             plan.query_start,
             plan.context,
+            plan.first,
+            plan.rows,
             query.shape[-1] ** -0.5,
             window or 0,
             plan.scores,
@@ -77,7 +85,7 @@ class PagedAttention:
 
 
 @functools.cache
-def compiled_attention() -> Callable[..., None]:
-    """Return `paged_attention` compiled; the code lies in the user's cache folder under a hash of its source."""
-    kernel: Callable[..., None] = compiled_module(paged_kernel, "attention", _OPTIONS)["paged_attention"]
-    return kernel
+def compiled_attention() -> tuple[Callable[..., None], Callable[..., None]]:
+    """Return `paged_attention` and `find_rows`, compiled; the code lies in the user's cache folder under its hash."""
+    kernels = compiled_module(paged_kernel, "attention", _OPTIONS)
+    return kernels["paged_attention"], kernels["find_rows"]
