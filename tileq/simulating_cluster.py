@@ -222,11 +222,6 @@ def simulate_cluster(
 
 def _shared(setting: ClusterSetting, tenants: Tenants) -> ClusterSetting:
     """Return the setting whose nodes keep the tenants' accounts."""
-    if setting.traffic.source_of_blocks is not None and (setting.caches or setting.cluster.router.name in _KEYED):
-        raise InputError(
-            "tenants are given, and requests that are replayed with their prefixes belong to none; leave out the "
-            "tenants, or the prefix caches and affinities"
-        )
     nodes = [replace(node, config=node.config.with_(tenants=tenants)) for node in setting.cluster.nodes]
     return replace(setting, cluster=setting.cluster.with_(nodes=nodes))
 
@@ -264,6 +259,7 @@ def _run(setting: ClusterSetting, rate_per_s: float, count: int, streams: Stream
     from tileq_engine.cluster import simulate_cluster as run_cluster
 
     asked, keys = _requests(setting, rate_per_s, count, streams)
+    asked = _of_tenants(setting, asked, streams)
     cluster = _measured(setting.cluster, asked, streams)
     run = run_cluster(asked, cluster, seed=streams.integer("cluster"), **keys)
     return replace(run, rate_per_s=rate_per_s, class_names=_class_names(setting))
@@ -286,6 +282,18 @@ def _requests(setting: ClusterSetting, rate_per_s: float, count: int, streams: S
         )
     asked = traffic.source_of_blocks.draw(count, streams, rate_per_s)
     return asked, {} if needs is None else {needs: session_keys(asked.blocks)}
+
+
+def _of_tenants(setting: ClusterSetting, asked: Any, streams: Streams) -> Any:
+    """Return the requests with their tenants' priorities and deadlines; replayed sessions are divided among them."""
+    from tileq_engine.prefix_sessions import with_tenants
+
+    tenants, shares = setting.cluster.nodes[0].config.tenants, setting.traffic.workload.shares
+    if tenants is None:
+        return asked
+    if asked.blocks is not None and len(tenants.names) == len(shares) > 1:
+        asked = with_tenants(asked, shares, streams.rng("tenants"))
+    return tenants.with_priorities(asked)
 
 
 def _measured(cluster: Cluster, asked: Any, streams: Streams) -> Cluster:

@@ -109,9 +109,9 @@ class Conversations:
         before = _PAST * self.turns_mean * self.think_s * rate_per_s
         if before > _MOST_PAST:
             raise InputError(
-                f"conversations of {self.turns_mean:g} turns, {self.think_s:g} s apart, at {rate_per_s:g} requests/s have "
-                f"some {before:.2g} turns before the first request; expected {_MOST_PAST:.0e} at most: lower think, "
-                "turns or the rate"
+                f"conversations of {self.turns_mean:g} turns, {self.think_s:g} s apart, at {rate_per_s:g} requests/s "
+                f"have some {before:.2g} turns before the first request; expected {_MOST_PAST:.0e} at most: lower "
+                "think, turns or the rate"
             )
         check_span(count / rate_per_s, count, rate_per_s)
         past = _PAST * self.turns_mean * self.think_s * sessions  # sessions that began before 0 and may go on

@@ -98,6 +98,43 @@ def test_where_requests_waited_and_why() -> None:
     assert [row["seconds"] for row in rows] == sorted((row["seconds"] for row in rows), reverse=True)
 
 
+@pytest.mark.parametrize("mode", ["python", "compiled"])
+def test_rules_that_waited_for_company_go_on_when_nobody_is_to_come_and_not_before(mode: Any) -> None:
+    """A decode node rests with its only seat taken; it wakes at the last arrival, and time does not run backwards."""
+    pre = Node("pre", TIME, config=SETTINGS, role="prefill")
+    dec = Node("dec", TIME, policy=policy("wait", thresholds=2), config=SETTINGS.with_(max_num_seqs=1), role="decode")
+    asked = Requests.from_arrays(arrival_s=[0.0, 5.0], prompt_tokens=[100, 100], output_tokens=[4, 4])
+    cluster = Cluster([pre, dec], link=KvLink(131_072.0, node_bytes_per_s=1e10))
+    run = simulate_cluster(asked, cluster, mode=mode)
+    assert run.stop_reason == "finished"
+    assert (run.transfers.start_ps >= run.transfers.ready_ps).all()
+    assert (run.transfers.end_ps >= run.transfers.start_ps).all()
+    assert (run.finish_ps >= asked.arrival_ps[-1]).all()
+    assert (run.finish_ps > run.first_token_ps).all()
+    assert run.gaps.gap_ps.min() > 0
+
+
+def test_tenants_of_a_cluster_have_their_priorities_and_sessions() -> None:
+    asked: dict[str, Any] = {"load": 1.5, "requests": 200, "replications": 1, "classes": ["512:64"]}
+    node = {"name": "gpu", "count": 2, "policy": "priority"}
+    tenants = ["urgent=1:priority=0@0.5", "batch=1:priority=9@0.5"]
+    each = tq.simulate(cluster={"node": [node]}, tenants=tenants, **asked).to_dict()["tenants"]["each"]
+    assert each["urgent"]["ttft_s"]["mean"] < each["batch"]["ttft_s"]["mean"]
+    talks = {"load": 0.5, "requests": 120, "replications": 1, "workload": "conversations:turns=3"}
+    node = {"name": "gpu", "count": 2, "prefix_cache": True}
+    found = tq.simulate(cluster={"router": "session_affinity", "node": [node]}, tenants=tenants, **talks).to_dict()
+    assert sum(t["requests"] for t in found["tenants"]["each"].values()) == 120
+    assert min(t["requests"] for t in found["tenants"]["each"].values()) > 10
+
+
+@pytest.mark.parametrize(
+    "setting", [{"check": True}, {"watermark": 0.1}, {"preemption": "swap"}, {"reservation": "prompt"}, {"seats": 4}]
+)
+def test_what_a_file_says_is_not_ignored_in_python(setting: dict[str, Any]) -> None:
+    with pytest.raises(tq.InputError, match=next(iter(setting))):
+        tq.simulate(cluster={"node": [{"name": "gpu"}]}, requests=20, replications=1, classes=["512:16"], **setting)
+
+
 def test_nobody_watched_and_nothing_is_named() -> None:
     run = simulate_cluster(requests(50), Cluster([Node("a", TIME, config=SETTINGS.with_(watch=False))]), seed=1)
     assert cluster_bottlenecks(run) == []

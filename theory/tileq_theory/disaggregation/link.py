@@ -54,8 +54,8 @@ class KvLink:
             token_s = self.bytes_per_token / getattr(self, name) if getattr(self, name) > _SLOWEST else math.inf
             if token_s > _LONGEST_S:
                 raise InputError(
-                    f"{name} is {value!r}: the KV of one token ({self.bytes_per_token:g} bytes) would take {token_s:.3g} "
-                    f"s; expected {_LONGEST_S:g} s or less"
+                    f"{name} is {value!r}: the KV of one token ({self.bytes_per_token:g} bytes) would take "
+                    f"{token_s:.3g} s; expected {_LONGEST_S:g} s or less"
                 )
 
     def transfer_s(self, prompt_tokens: float) -> float:
