@@ -87,6 +87,8 @@ def _link_dict(link: KvLink) -> dict[str, Any]:
 
 def _node_dict(node: Node, asked: Mapping[str, Any] | None, k: int) -> dict[str, Any]:
     own = {} if asked is None else {key: asked["node"][k][key] for key in ("gpu", "model", "tp", "calibration")}
+    from tileq.experiments import asked_of
+
     config: Any = node.config
     policy: Any = node.policy
     return {
@@ -100,6 +102,7 @@ def _node_dict(node: Node, asked: Mapping[str, Any] | None, k: int) -> dict[str,
         "max_num_seqs": config.max_num_seqs,
         "kv_tokens": config.kv_tokens,
         "queue_limit": config.queue_limit,
+        **asked_of(config),
     }
 
 

@@ -6,7 +6,15 @@ given: a simulation without further words answers "what does the plan do".
 
 from __future__ import annotations
 
-__all__ = ["Experiment", "make_experiment", "parse_rates", "ready_file", "ready_folder", "writable"]
+__all__ = [
+    "Experiment",
+    "asked_of",
+    "make_experiment",
+    "parse_rates",
+    "ready_file",
+    "ready_folder",
+    "writable",
+]
 
 import math
 import tempfile
@@ -88,11 +96,11 @@ class Experiment:
             "requests": self.requests,
             "tiers": None if self.tiers is None else dict(self.tiers),
             "capacity_per_s": self.capacity_per_s,
-            **_asked(self.config),
+            **asked_of(self.config),
         }
 
 
-def _asked(config: EngineConfig) -> dict[str, Any]:
+def asked_of(config: EngineConfig) -> dict[str, Any]:
     """Return what was asked of tenants and of admission under pressure; nothing where nothing was."""
     from dataclasses import asdict
 

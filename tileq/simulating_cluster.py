@@ -292,7 +292,7 @@ def _of_tenants(setting: ClusterSetting, asked: Any, streams: Streams) -> Any:
     if tenants is None:
         return asked
     if asked.blocks is not None and len(tenants.names) == len(shares) > 1:
-        asked = with_tenants(asked, shares, streams.rng("tenants"))
+        asked = with_tenants(asked, shares.tolist(), streams.rng("tenants"))
     return tenants.with_priorities(asked)
 
 
