@@ -8,7 +8,7 @@ from __future__ import annotations
 
 __all__ = ["ClusterSetting", "make_cluster"]
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from re import fullmatch
@@ -23,11 +23,15 @@ from tileq_theory.conventions import TokenConvention
 from tileq_theory.errors import InputError, near_matches
 
 if TYPE_CHECKING:
+    from tileq.cluster_caching import CachedCapacity
     from tileq_engine.cluster import Cluster, Node
-    from tileq_theory.cluster import ClusterCapacity
+    from tileq_theory.cluster import ClusterCapacity, NodeGroup
     from tileq_theory.disaggregation import KvLink
 
-_UNCACHED = "the capacity counts whole prompts: what the nodes' prefix caches find comes on top of it"
+_UNCACHED = (
+    "the requests do not tell which prompts share a prefix: the capacity counts whole prompts, and prefix caches find "
+    "nothing"
+)
 _OF_SETTING = ("gpu", "model", "tp", "dtype", "kv_dtype", "memory_utilisation", "times", "calibration")
 
 
@@ -49,6 +53,8 @@ class ClusterSetting:
         The cluster's program with the nodes' own budgets, slots and memory.
     warnings
         What to know before relying on the numbers.
+    caching
+        What the nodes' prefix caches do to the capacity; None without them, or where no prompts are known to share any.
     """
 
     label: str
@@ -57,6 +63,7 @@ class ClusterSetting:
     traffic: Traffic
     capacity: ClusterCapacity
     warnings: tuple[str, ...] = ()
+    caching: CachedCapacity | None = None
 
     @property
     def caches(self) -> bool:
@@ -122,18 +129,19 @@ def make_cluster(
     from tileq_engine.cluster import Cluster
 
     if isinstance(given, Cluster):
-        return ClusterSetting("cluster", None, given, traffic, _capacity(given, traffic, convention))
+        capacity, caching = _capacity(given, traffic, convention)
+        return ClusterSetting("cluster", None, given, traffic, capacity, _of_caches(given, caching), caching)
     asked, label = read_cluster_file(given)
     settings = [_setting(label, node) for node in asked["node"]]
     try:
         cluster = _engine_cluster(asked, settings, traffic, convention)
-        capacity = _capacity(cluster, traffic, convention)
+        capacity, caching = _capacity(cluster, traffic, convention)
     except InputError as error:
         raise InputError(f"{label}: {error}") from None
     warnings = dict.fromkeys(text for setting in settings for text in setting.warnings)
-    cached = [_UNCACHED] if any(node["prefix_cache"] for node in asked["node"]) else []
     idle = (f"{label}: {text}" for text in without_effect(asked))
-    return ClusterSetting(label, asked, cluster, traffic, capacity, (*warnings, *traffic.warnings, *cached, *idle))
+    told = (*warnings, *traffic.warnings, *_of_caches(cluster, caching), *idle)
+    return ClusterSetting(label, asked, cluster, traffic, capacity, told, caching)
 
 
 def _setting(label: str, node: Mapping[str, Any]) -> Setting:
@@ -281,7 +289,17 @@ def _tenants(node: Mapping[str, Any], traffic: Traffic) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _capacity(cluster: Cluster, traffic: Traffic, convention: TokenConvention) -> ClusterCapacity:
+def _of_caches(cluster: Cluster, caching: CachedCapacity | None) -> tuple[str, ...]:
+    """Return what to know of the caches."""
+    if not any(node.config.prefix_cache for node in cluster.nodes):
+        return ()
+    return (_UNCACHED,) if caching is None else caching.warnings()
+
+
+def _capacity(
+    cluster: Cluster, traffic: Traffic, convention: TokenConvention
+) -> tuple[ClusterCapacity, CachedCapacity | None]:
+    from tileq.cluster_caching import cached_capacity
     from tileq_engine.cluster.placement import node_limits
     from tileq_theory.cluster import NodeGroup, cluster_capacity
 
@@ -299,8 +317,13 @@ def _capacity(cluster: Cluster, traffic: Traffic, convention: TokenConvention) -
     ]
     largest = max(int(group.limits.max_batch_tokens) for group in groups)
     demands = traffic.workload.demands(chunk_tokens=largest, convention=convention, counting="least")
+
+    def solve(of: Sequence[NodeGroup]) -> ClusterCapacity:
+        return cluster_capacity(of, demands, traffic.workload.shares, link=cluster.link)
+
     try:
-        return cluster_capacity(groups, demands, traffic.workload.shares, link=cluster.link)
+        caching = cached_capacity(cluster, traffic, groups, solve, convention=convention)
+        return (solve(groups), None) if caching is None else (caching.capacity, caching)
     except InputError as error:
         text = str(error)
         for i, c in enumerate(traffic.workload.classes):

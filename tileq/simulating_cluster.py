@@ -85,7 +85,7 @@ class ClusterSimulation:
         from tileq.plain import plain
         from tileq_engine.cluster.bottlenecks import cluster_bottlenecks
 
-        found = self.replications.to_dict()
+        found = _with_counts(self.replications.to_dict(), self.replications.documents)
         nodes = found.pop("nodes")
         document: dict[str, Any] = plain(
             {
@@ -101,6 +101,7 @@ class ClusterSimulation:
                 "nodes": [{"name": name, **facts} for name, facts in nodes.items()],
                 "bottlenecks": cluster_bottlenecks(self.first),
                 "capacity": self.setting.capacity.to_dict(),
+                "prefix_cache": None if self.setting.caching is None else self.setting.caching.to_dict(),
                 "warnings": [*self.setting.warnings, *found["warnings"]],
             }
         )
@@ -249,6 +250,25 @@ class _Keeper:
         if self.every or number == 0:
             self.runs[number] = run
         return run
+
+
+def _with_counts(found: dict[str, Any], documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the combined document with every count of nodes, transfers and moves over all replications."""
+
+    def total(*path: str) -> Any:
+        parts = list(documents)
+        for key in path:
+            parts = [part[key] for part in parts]
+        return sum(parts)  # type: ignore[arg-type]
+
+    nodes = {name: {**row, "routed": total("nodes", name, "routed")} for name, row in found["nodes"].items()}
+    transfers = {**found["transfers"], "broken": total("transfers", "broken")}
+    return {
+        **found,
+        "nodes": nodes,
+        "transfers": transfers,
+        "moves": {why: total("moves", why) for why in found["moves"]},
+    }
 
 
 def _class_names(setting: ClusterSetting) -> tuple[str, ...]:

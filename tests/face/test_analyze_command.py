@@ -166,7 +166,7 @@ BAD: list[tuple[list[str], list[str]]] = [
     (["network", "--rate", "0"], ["rate is 0"]),
     (["disaggregate", *TIME], ["kv_bytes_per_token"]),
     (["disaggregate", "--nodes", "0", "--kv-bytes-per-token", "1e5", *TIME], ["nodes"]),
-    (["disaggregate", "--link-bytes-per-s", "0"], ["link_bytes_per_s is 0"]),
+    (["disaggregate", "--link-bytes-per-s", "0"], ["--link-bytes-per-s is 0"]),
 ]
 
 

@@ -121,11 +121,18 @@ def _prepared(node: Node, requests: Requests, mode: str) -> tuple[State, EngineC
 
 
 def _tiled(states: list[State], name: str, lengths: list[int]) -> Any:
-    """Return one array of all nodes: each state's, of the given length, behind the last."""
+    """Return one array of all nodes: each state's, of the given length, behind the last.
+
+    Room that is empty at first (samples, gaps) is not touched: it costs memory only where it comes to be used.
+    """
     out = np.zeros(sum(lengths), dtype=np.int64)
+    begun: dict[int, np.ndarray] = {}  # what a node of each kind begins with
     at = 0
     for state, length in zip(states, lengths, strict=True):
-        source = np.asarray(getattr(state, name)[:length], dtype=np.int64)
+        if id(state) not in begun:
+            whole = np.asarray(getattr(state, name), dtype=np.int64)
+            begun[id(state)] = whole[: int(np.flatnonzero(whole)[-1]) + 1 if whole.any() else 0]
+        source = begun[id(state)][:length]
         out[at : at + len(source)] = source
         at += length
     return out
@@ -248,6 +255,7 @@ def _own(
     told_at = {id(array): k for k, array in reversed(list(enumerate(told)))}
     order = sorted(set(told_at.values()))
     sets = _rule_sets(made)
+    revives = {int(r): k for k, (_, kind, r) in enumerate(events.reshape(-1, 3).tolist()) if kind == 0}
     for r, node in enumerate(made.nodes):
         mark = 2 * order.index(told_at[id(told[r])]) * n if len(order) > 1 else -1
         limit = made.configs[r].queue_limit
@@ -264,6 +272,8 @@ def _own(
             decides=1,
             warm=round(node.warm_s * PS_PER_S) if node.warm_factor > 1 else 0,
             weight=node.weight,
+            revives=revives.get(r, -1),
+            budget=made.get(made.view[2], r, "budget"),
         )
     _set_places(made, X, keys)
     pressed = [0 if config.backpressure is None else config.backpressure.code for config in made.configs]

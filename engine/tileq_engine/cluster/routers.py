@@ -110,7 +110,7 @@ def router(name: str, **params: Any) -> Router:
     >>> router("power_of_two", choices=3).params["choices"]
     3
     """
-    if name not in _MADE:
+    if not isinstance(name, str) or name not in _MADE:
         raise InputError(f"router {name!r} is unknown; {near_matches('routers', str(name), _MADE)}")
     kind, by, lazy, defaults = _MADE[name]
     for given in params:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tileq_engine.policy import Policy
-from tileq_theory.errors import InputError, boolean, near_matches, nonnegative, positive, positive_int
+from tileq_theory.errors import InputError, boolean, near_matches, no_such_file, nonnegative, positive, positive_int
 
 SETTINGS_VARIABLE = "TILEQ_VLLM"
 POLICIES = ("sarathi", "slai", "rad", "rad_general", "aging", "sjf", "svf", "priority", "vllm_v1")
@@ -244,6 +244,8 @@ def _made(kind: type, where: str, data: Any) -> Any:
 def _read(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise no_such_file(path, "settings or a plan, JSON") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); expected settings or a plan, JSON") from None
     except ValueError as error:

@@ -85,14 +85,14 @@ def test_nobody_is_lost_over_a_thousand_runs() -> None:
 
 
 def test_a_dead_cluster_keeps_its_requests() -> None:
-    """Nobody comes back: what had not finished waits at the router, and the run says that it stalled."""
+    """Nobody comes back: what had not finished is stranded, and the run says that it stalled."""
     requests = asked(40, np.random.default_rng(1))
     config = EngineConfig(token_budget=64, max_num_seqs=5)
     run = simulate_cluster(requests, Cluster([Node("a", TIME, config=config)], failures=[Failure("a", 0.01)]))
     done = int((run.status == 3).sum())
     assert run.stop_reason == "stalled"
     assert 0 < done < 40
-    assert run.counters["held_at_router"] == 40 - done
+    assert run.counters["stranded"] == 40 - done
     assert run.node_load().finished.tolist() == [done]
 
 

@@ -85,8 +85,8 @@ def test_levels_come_from_the_plan() -> None:
         ({"online": {"least_budget": 512, "most_budget": 128}}, "least_budget of online is 512"),
         ({"plan": {"a": 1}}, "plan is no document of `tileq plan --json`"),
         ({"plan": {**PLAN, "engine": "sglang"}}, "the plan was made for sglang"),
-        ({"plan": "nowhere.json"}, "nowhere.json: cannot be read"),
-        ("nowhere.json", "nowhere.json: cannot be read"),
+        ({"plan": "nowhere.json"}, "nowhere.json: no such file"),
+        ("nowhere.json", "nowhere.json: no such file"),
     ],
     ids=str,
 )

@@ -50,7 +50,9 @@ class KvLink:
         object.__setattr__(self, "latency_s", nonnegative("latency_s", self.latency_s))
         for name in ("node_bytes_per_s", "shared_bytes_per_s"):
             value = getattr(self, name)
-            object.__setattr__(self, name, value if value == math.inf else positive(name, value))
+            object.__setattr__(
+                self, name, value if isinstance(value, float) and value == math.inf else positive(name, value)
+            )
             token_s = self.bytes_per_token / getattr(self, name) if getattr(self, name) > _SLOWEST else math.inf
             if token_s > _LONGEST_S:
                 raise InputError(
