@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CLUSTER_PICTURES", "ClusterSimulation", "simulate_cluster"]
+__all__ = ["CLUSTER_PICTURES", "ClusterSimulation", "run_once", "simulate_cluster"]
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -70,7 +70,7 @@ class ClusterSimulation:
         """All replications, whole; those that were not kept are simulated again, to the same result."""
         from tileq_engine.experiment_streams import Streams
 
-        task = partial(_run, self.setting, self.rate_per_s, self.requests)
+        task = partial(run_once, self.setting, self.rate_per_s, self.requests)
         numbers = range(len(self.replications))
         return tuple(self.kept[r] if r in self.kept else task(Streams(self.seed, r)) for r in numbers)
 
@@ -203,7 +203,7 @@ def simulate_cluster(
     own = traffic.rate_per_s
     best = setting.capacity.rate_per_s
     offered = load * best if load is not None else rate if rate is not None else 0.8 * best if own is None else own
-    keeper = _Keeper(partial(_run, setting, offered, count), kept if keep_runs else None, keep_runs)
+    keeper = _Keeper(partial(run_once, setting, offered, count), kept if keep_runs else None, keep_runs)
     source = {} if traffic.source_of_blocks is None else {"source": traffic.source_of_blocks}
     found = replicate(
         partial(_document, keeper),
@@ -275,7 +275,8 @@ def _class_names(setting: ClusterSetting) -> tuple[str, ...]:
     return tuple(str(c.name) for c in setting.traffic.workload.classes)
 
 
-def _run(setting: ClusterSetting, rate_per_s: float, count: int, streams: Streams) -> ClusterRun:
+def run_once(setting: ClusterSetting, rate_per_s: float, count: int, streams: Streams) -> ClusterRun:
+    """Return one run of `count` requests at a rate, drawn from `streams`, its gaps measured without warm-up."""
     from tileq_engine.cluster import simulate_cluster as run_cluster
 
     asked, keys = _requests(setting, rate_per_s, count, streams)

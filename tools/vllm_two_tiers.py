@@ -19,7 +19,7 @@ for name, value in {**threads, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVE
 
 import numpy as np  # noqa: E402
 
-from tileq.validating_vllm import _folder  # noqa: E402
+from tileq.validating_vllm_bench import model_folder  # noqa: E402
 from tileq_engine.executor.validation_case import case_requests  # noqa: E402
 from tileq_engine.requests import Requests  # noqa: E402
 from tileq_engine.vllm.driving import drive, make_engine  # noqa: E402
@@ -35,7 +35,7 @@ def main(replications: int = 6, count: int = 400) -> dict[str, Any]:
     rng = np.random.default_rng(5)
     prompt, output = rng.integers(64, 513, count), rng.integers(20, 61, count)
     lengths = Requests.from_arrays(arrival_ps=[0] * count, prompt_tokens=prompt, output_tokens=output)
-    folder = _folder("small")
+    folder = model_folder("small")
     common = {
         "load_format": "dummy",
         "dtype": "float32",
@@ -54,9 +54,7 @@ def main(replications: int = 6, count: int = 400) -> dict[str, Any]:
         "SLAI, Theta 2": ("SlaiScheduler", {**slai, "params": {**slai["params"], "theta": 2.0}}),
     }
     engines = {}
-    for name, (scheduler, tileq) in makers.items():  # numba only after vLLM's first engine
-        if scheduler is not None:
-            allow_a_second_engine()
+    for name, (scheduler, tileq) in makers.items():
         engines[name] = make_engine(folder, scheduler, tileq, **common)
     reference = drive(engines["Sarathi"], case_requests(lengths, None, 0), clock="cpu")
     edge = reference.saturated_rate_per_s(float((prompt + output - 1).mean()))
@@ -95,16 +93,6 @@ def interval(values: list[float]) -> list[float]:
     """Return the mean and half of its 95 % interval over replications."""
     half = _T95[len(values)] * float(np.std(values, ddof=1)) / len(values) ** 0.5
     return [float(np.mean(values)), half]
-
-
-def allow_a_second_engine() -> None:
-    """Let vLLM make another CPU engine in this process: llvmlite's library answers to ``__dict__`` as to every name."""
-    import llvmlite.binding.ffi as ffi
-
-    kind = type(ffi.lib)
-    if "vars" not in kind.__name__:
-        quiet = type("vars_" + kind.__name__, (kind,), {"__slots__": (), "__dict__": property(lambda self: {})})
-        ffi.lib.__class__ = quiet
 
 
 if __name__ == "__main__":
