@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
+from tileq.sessions import session_keys
 
 from tileq.routed_hits import TOGETHER
-from tileq.sessions import session_keys
 from tileq_engine import EngineConfig
 from tileq_engine.cluster import Cluster, Node, simulate_cluster
 from tileq_engine.conversations import Conversations as Drawn
