@@ -238,7 +238,7 @@ def _with_counts(found: dict[str, Any], documents: Sequence[Mapping[str, Any]]) 
         parts = list(documents)
         for key in path:
             parts = [part[key] for part in parts]
-        return sum(parts)  # type: ignore[arg-type]
+        return sum(parts)
 
     nodes = {name: {**row, "routed": total("nodes", name, "routed")} for name, row in found["nodes"].items()}
     transfers = {**found["transfers"], "broken": total("transfers", "broken")}

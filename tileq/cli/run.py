@@ -55,8 +55,8 @@ def _dispatch(arguments: list[str]) -> int:
     except UnknownCommandError as error:
         return _complain(f"error: {error} {_help_of(arguments)}", BAD_INPUT)
     except MissingArgumentError as error:
-        extra = unexpected_word(app, arguments)  # which may stand where an option was meant
-        what = f"unexpected argument {extra!r}" if extra is not None else str(error)
+        word = unexpected_word(app, arguments)  # which may stand where an option was meant
+        what = f"unexpected argument {word!r}" if word is not None else str(error)
         return _complain(f"error: {what} {_help_of(arguments)}", BAD_INPUT)
     except CycloptsError as error:
         return _complain(f"error: {error} {_help_of(arguments)}", BAD_INPUT)
