@@ -87,6 +87,7 @@ class ClusterSimulation:
 
         found = _with_counts(self.replications.to_dict(), self.replications.documents)
         nodes = found.pop("nodes")
+        caching = {} if self.setting.caching is None else self.setting.caching.to_dict()
         document: dict[str, Any] = plain(
             {
                 "schema_version": 1,
@@ -101,7 +102,8 @@ class ClusterSimulation:
                 "nodes": [{"name": name, **facts} for name, facts in nodes.items()],
                 "bottlenecks": cluster_bottlenecks(self.first),
                 "capacity": self.setting.capacity.to_dict(),
-                "prefix_cache": None if self.setting.caching is None else self.setting.caching.to_dict(),
+                # what the caches found, and what the capacity counts on
+                "prefix_cache": {**(found.get("prefix_cache") or {}), **caching} or None,
                 "warnings": [*self.setting.warnings, *found["warnings"]],
             }
         )
