@@ -167,6 +167,13 @@ BAD: list[tuple[list[str], list[str]]] = [
     (["disaggregate", *TIME], ["kv_bytes_per_token"]),
     (["disaggregate", "--nodes", "0", "--kv-bytes-per-token", "1e5", *TIME], ["nodes"]),
     (["disaggregate", "--link-bytes-per-s", "0"], ["--link-bytes-per-s is 0"]),
+    (["disaggregate", "--gpu", "a100-sxm-80gb", "--class", "4033:63", "--tbt", "0.011"], ["one decode alone takes"]),
+    (["modes", "--nodes", "1"], ["nodes is 1", "2 or more"]),
+    (["modes", "--slo-ttft", "0"], ["slo_ttft is 0"]),
+    (["modes", "--slo-tbt", "-1"], ["slo_tbt is -1"]),
+    (["modes", "--slo-tbt", "1e-4"], ["TBT limit is 0.0001"]),
+    (["modes", "--link", "0"], ["link is 0"]),
+    (["modes", "--requests", "0"], ["requests is 0"]),
 ]
 
 

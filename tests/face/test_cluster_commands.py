@@ -227,7 +227,9 @@ def test_sessions_stay_on_their_node_and_find_their_prefix() -> None:
         )  # fmt: skip
         counters = answer.first.counters
         hits[router] = counters["prefix_hit_tokens"] / counters["prefix_lookup_tokens"]
-        assert any("prefix caches" in text for text in answer.to_dict()["warnings"])
+        told = answer.to_dict()["prefix_cache"]
+        assert told["conversations_together"] == (router != "random")
+        assert told["rate_gain"] > 0
     assert hits["session_affinity"] > 1.3 * hits["random"]
     assert hits["prefix_affinity:slack=64"] > 1.3 * hits["random"]
 

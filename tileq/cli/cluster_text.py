@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tileq.cli.run_text import cache_line, render_notes, render_times
+from tileq.cli.sharing_text import render_cluster_bottlenecks, render_tenants
 from tileq.cli.text import facts, table, title
 from tileq.words import number, percent, seconds
 
@@ -54,6 +55,8 @@ def render_cluster(d: Mapping[str, Any], console: Console) -> None:
     facts(console, rows)
     _nodes(d, console)
     render_times(dict(d), console)
+    render_tenants(dict(d), console)
+    render_cluster_bottlenecks(d["bottlenecks"], console)
     render_notes(d["warnings"], console)
 
 
@@ -93,6 +96,13 @@ def _nodes(d: Mapping[str, Any], console: Console) -> None:
         facts(console, [("", f"{len(d['nodes']) - _ROWS} more with --json")])
 
 
+def _cache_row(cache: Mapping[str, Any]) -> tuple[str, str]:
+    found = sum(node["share"] * node["hit_share"] for node in cache["nodes"]) / sum(n["share"] for n in cache["nodes"])
+    kept = "kept together" if cache["conversations_together"] else "split"
+    without = f"{number(cache['rate_without_per_s'])} requests/s without caches"
+    return ("prefix caches", f"find {percent(found)} of the prompts, {kept} by router {cache['router']}; {without}")
+
+
 def render_cluster_plan(d: Mapping[str, Any], console: Console) -> None:
     """Write the document of `tileq plan --cluster`."""
     c = d["cluster"]
@@ -110,6 +120,8 @@ def render_cluster_plan(d: Mapping[str, Any], console: Console) -> None:
         rows.append(("without weights", f"{number(d['equal_shares_rate_per_s'])} requests/s in equal shares"))
     if d["fabric_use"] is not None:
         rows.append(("fabric", f"{percent(d['fabric_use'])} used"))
+    if d["prefix_cache"] is not None:
+        rows.append(_cache_row(d["prefix_cache"]))
     if d["offered_rate_per_s"] is not None:
         rows.append(("at the rate asked", f"{number(d['offered_rate_per_s'])} requests/s, {percent(d['utilisation'])}"))
     facts(console, rows)

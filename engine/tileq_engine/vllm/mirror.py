@@ -25,6 +25,7 @@ from tileq_theory.iteration_time import IterationTime
 
 _RUNNING = 2
 _LEAST = 1 << 12
+_MOST_PRIORITY = (1 << 31) - 1
 
 
 @dataclass(slots=True)
@@ -90,7 +91,9 @@ class Mirror:
         self.repaired = 0  # times that vLLM did otherwise than decided
         self._blind = policy.params.get("predictor") == "none"
         self._coming: dict[str, _Coming] = {}  # told of since the last decision
+        memory = self.state.P.copy()  # a rule that takes turns is to begin with its first
         self.rules.decide(0)  # compiles, or loads, what a first request would otherwise wait for
+        self.state.P[:] = memory
 
     @property
     def state(self) -> State:
@@ -132,7 +135,8 @@ class Mirror:
         prompt = max(1, min(prompt_tokens, most))
         output = max(1, min(output_tokens, most - prompt + 1))
         at = self.now_ps if arrival_ps is None else arrival_ps
-        self._coming[name] = _Coming(asked, prompt, output, at, priority, front)
+        urgency = max(-_MOST_PRIORITY, min(int(priority), _MOST_PRIORITY))  # no client's number may stop a server
+        self._coming[name] = _Coming(asked, prompt, output, at, urgency, front)
 
     def _let_in(self, now_ps: int) -> None:
         """Hand the requests told of since the last decision to the rules."""
@@ -190,6 +194,10 @@ class Mirror:
         now = max(now_ps, self.now_ps)
         if self._coming:
             self._let_in(now)
+        if not self.index:  # as in a simulation: with nobody there, nobody's turn is spent
+            self.rules.arrive(now)
+            self.open = False
+            return Decision()
         state.set_scalars({"free": free_blocks - edit.reserved_blocks(state)})
         lost: list[str] = []
         for _ in range(len(self.index) + 2):

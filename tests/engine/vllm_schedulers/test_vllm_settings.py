@@ -101,6 +101,18 @@ def test_rad_without_a_plan_says_how_to_make_one() -> None:
         VllmSettings(policy="rad_general").make_policy()
 
 
+def test_the_largest_numbers_that_are_taken_fit_into_the_tables() -> None:
+    from tileq_engine.config import EngineConfig
+    from tileq_engine.registry import policy
+    from tileq_engine.vllm.mirror import Mirror
+
+    most = {"tileq_tbt_limit_s": 1e6, "tileq_predicted_output_tokens": 1 << 30, "tileq_tenant": 10**30}
+    for name in ("slai", "sjf"):
+        mirror = Mirror(policy(name), EngineConfig(token_budget=64, max_num_seqs=8, kv_tokens=4096), capacity=8)
+        mirror.add("a", asked_of(most, VllmSettings()), prompt_tokens=10, output_tokens=3, priority=10**30)
+        assert mirror.decide(0, 256).tokens == {"a": 10}
+
+
 def test_a_request_speaks_for_itself() -> None:
     settings = VllmSettings()
     assert asked_of(None, settings).tbt_limit_s == 0.5
@@ -118,6 +130,8 @@ def test_a_request_speaks_for_itself() -> None:
         ({"tileq_tbt_limit_s": 0}, "tileq_tbt_limit_s is 0"),
         ({"tileq_predicted_output_tokens": -2}, "tileq_predicted_output_tokens is -2"),
         ({"tileq_tenant": -1}, "tileq_tenant is -1"),
+        ({"tileq_tbt_limit_s": 1e30}, "tileq_tbt_limit_s is 1e+30; expected 1e+06 s or less"),
+        ({"tileq_predicted_output_tokens": 10**30}, "; expected 1073741824 or less"),
     ],
     ids=str,
 )

@@ -46,7 +46,7 @@ TALKS = Conversations(
 
 @pytest.mark.parametrize("cache_tokens", [60, 200, 600])
 def test_closed_form_against_an_exact_cache(cache_tokens: int) -> None:
-    """Hit share of five drawn hours; 4.6 Student intervals of five runs at 3e-3, and .01 for a cache of few items."""
+    """Hit share of five draws of 15 minutes: Student's t at 1 % a size, 4.6, and .01 for a cache of few items."""
     rate = 3.0
     expected = TALKS.hits(cache_tokens, rate)
     found = []

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tileq_theory.capacity import Limits
+from tileq_theory.demand import Demand
 from tileq_theory.errors import InputError, instance, positive_int
 from tileq_theory.iteration_time import IterationTime
 
@@ -31,6 +32,9 @@ class NodeGroup:
         "both": requests are prefilled and decoded here; "prefill", "decode": one half, the KV travels between.
     classes
         Indices of the request classes that may come here; None: all.
+    demands
+        Demand of one request of each class at these nodes, where it is not the same everywhere (a prefix cache leaves
+        less to prefill); None: the cluster's.
     """
 
     name: str
@@ -39,6 +43,7 @@ class NodeGroup:
     count: int = 1
     role: Role = "both"
     classes: tuple[int, ...] | None = None
+    demands: tuple[Demand, ...] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():

@@ -57,7 +57,7 @@ def cluster_capacity(
     groups
         The nodes; "prefill" and "decode" groups come together and need a link.
     demands
-        Demand of one request of each class.
+        Demand of one request of each class; a group's own, where it has them, come before.
     shares
         Share of each class in the requests, 0 or more; None: equal.
     link
@@ -82,7 +82,7 @@ def cluster_capacity(
     (66.8582, 50.1436)
     """
     q = _checked(groups, demands, shares, link)
-    nodes = [_Nodes(group, list(demands), q) for group in groups]
+    nodes = [_Nodes(group, list(demands if group.demands is None else group.demands), q) for group in groups]
     _check_served(nodes, q)
     master = _Master(nodes, list(demands), q, link)
     for _ in range(_ROUNDS):
@@ -110,6 +110,12 @@ def _checked(
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"two groups of nodes are called {twice!r}; give each its own name")
+    for group in groups:
+        if group.demands is not None and len(group.demands) != len(demands):
+            raise InputError(
+                f"group {group.name} has demands of {len(group.demands)} classes and the cluster of {len(demands)}; "
+                "expected one a class"
+            )
     roles = {group.role for group in groups}
     for one, other in (("prefill", "decode"), ("decode", "prefill")):
         if one in roles and other not in roles:

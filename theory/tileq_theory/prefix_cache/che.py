@@ -10,8 +10,8 @@ references (the independent reference model) have F = 1 - exp(-lambda t), hence 
 Gamma gaps of another variation bring bursts or regularity. Items that are popular for a while only are not renewal
 processes: use `reuse.Reuse`, or `conversations.Conversations`, whose law of ages is exact.
 
-The exact law under independent references is King's: the cache holds the first C different items of the reversed
-reference string, so the probability of a set S is built up item by item,
+The exact law under independent references is King's (IFIP Congress, 1971): the cache holds the first C different items
+of the reversed reference string, so the probability of a set S is built up item by item,
 
     f(S) = sum over i in S of f(S - i) p_i / (1 - p(S - i)),     hit = sum over |S| = C of f(S) p(S).
 """
