@@ -49,7 +49,8 @@ def compiled_module(module: ModuleType, name: str, options: str) -> dict[str, Ca
     import numba
     import numpy as np
 
-    stamp = "\n".join((text, numba.__version__, np.__version__, platform.python_version(), platform.machine()))
+    asked = Path(__file__).with_name("numba_prefetch.py").read_text(encoding="utf-8") if _prefetches(module) else ""
+    stamp = "\n".join((text, asked, numba.__version__, np.__version__, platform.python_version(), platform.machine()))
     digest = hashlib.sha256(stamp.encode()).hexdigest()[:16]
     path = _written(cache_root() / f"{name}-{digest}", f"tileq_{name}.py", text)
     spec = importlib.util.spec_from_file_location(f"tileq_{name}_{digest}", path)
@@ -61,10 +62,14 @@ def compiled_module(module: ModuleType, name: str, options: str) -> dict[str, Ca
     return {key: value for key, value in vars(loaded).items() if key in vars(module) and callable(value)}
 
 
+def _prefetches(module: ModuleType) -> bool:
+    return vars(module).get("prefetch") is prefetch
+
+
 def _source(module: ModuleType, decorator: str) -> str:
     """Return the functions without annotations and docstrings, each decorated for numba."""
     parts = ["from __future__ import annotations", "import numpy as np", "from numba import njit"]
-    if vars(module).get("prefetch") is prefetch:
+    if _prefetches(module):
         parts.append("from tileq_engine.numba_prefetch import prefetch")
     functions = [n for n in ast.parse(inspect.getsource(module)).body if isinstance(n, ast.FunctionDef)]
     for node in functions:

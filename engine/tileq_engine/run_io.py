@@ -23,7 +23,7 @@ import numpy as np
 from tileq_engine.gaps import GapDistribution, GapHistogram, GapPairs
 from tileq_engine.observed import BOTTLENECK_ARRAYS, TENANT_ARRAYS, Bottlenecks, TenantRecord
 from tileq_engine.run import LATER_FIELDS, REQUEST_FIELDS, SAMPLE_FIELDS, GapGroup, Run
-from tileq_theory.errors import InputError
+from tileq_theory.errors import InputError, no_such_file
 
 if TYPE_CHECKING:
     from tileq_engine.run_header import RunHeader
@@ -137,7 +137,7 @@ def reading(path: str | Path, writer: str = "Run.save") -> Iterator[Any]:
     """
     source = str(path)
     if not Path(path).is_file():
-        raise InputError(f"{source}: no such file; expected a run written by {writer}")
+        raise no_such_file(source, f"a run written by {writer}")
     try:
         if not zipfile.is_zipfile(path):
             raise InputError(f"{source}: not a saved run, or cut short; expected a file written by {writer}")

@@ -91,6 +91,11 @@ def test_the_bound_is_met_and_strict_priority_breaks_it() -> None:
         check_overtaking(strict, step)
 
 
+def test_the_bound_counts_from_the_least_priority_there_is() -> None:
+    asked = Requests.from_arrays(arrival_s=[0, 1, 2], prompt_tokens=5, output_tokens=5, priority=[5, 3, 4])
+    assert overtaking_s(asked, 10.0).tolist() == [20.0, 0.0, 10.0]
+
+
 def test_a_tenant_at_its_quota_is_passed_over_all_the_same() -> None:
     """The bound is on those who may be admitted: with a quota of 2 for one tenant only the other's requests keep it."""
     asked = prioritised(7, 400, 150.0).with_(tenant=np.arange(400) % 2)

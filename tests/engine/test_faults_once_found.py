@@ -113,3 +113,9 @@ def test_rotating_decodes_take_turns_by_their_last_token() -> None:
 )
 def test_the_preempted_lead_the_queue(policy: str, seed: int) -> None:
     assert fault(instance(policy, seed), uncompiled=True) == ""
+
+
+# TBT control shrinks the budget to one token while two decodes are critical: both are served, as Sarathi-Serve serves
+# all of its decodes whatever the budget; the reference had held the second up.
+def test_critical_decodes_do_not_ask_the_budget() -> None:
+    assert fault(instance("slai", 434), uncompiled=True) == ""

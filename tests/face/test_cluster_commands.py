@@ -91,6 +91,8 @@ def test_simulated_document(mixed: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert [node["name"] for node in given["nodes"]] == ["fast-0", "fast-1", "slow"]
     assert given["requests"]["finished"] == given["requests"]["offered"] == 300
     assert sum(node["finished"] for node in given["nodes"]) == 300, "counts are of all replications"
+    assert sum(node["routed"] for node in given["nodes"]) == 300 + given["moves"]["node failed"]
+    assert given["moves"]["node failed"] == sum(int((run.moves.reason == 0).sum()) for run in python.runs)
     assert given["utilisation"] == pytest.approx(0.6)
     assert given["rate_per_s"] == pytest.approx(0.6 * given["capacity"]["rate_per_s"])
     assert given["capacity"]["kkt"]["ok"]
@@ -196,7 +198,7 @@ def test_the_text_names_what_binds(mixed: Path, pools: Path, capsys: pytest.Capt
     assert run(["simulate", "--cluster", str(mixed), "--load", "0.6", *QUICK]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "no router exceeds" in printed and "fast and slow would be full" in printed
-    assert "since node failed" in printed
+    assert "off a node that failed" in printed and "not empty" in printed
     assert run(["plan", "--cluster", str(pools), *QUICK[4:], "--rate", "5"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "full then" in printed and "ports" in printed and "at the rate asked" in printed

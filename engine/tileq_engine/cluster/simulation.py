@@ -78,7 +78,7 @@ def simulate_cluster(
     >>> run.node.tolist(), run.finish_ps.tolist()
     ([0, 1], [30000000000, 30000000000])
     """
-    if mode not in ("compiled", "stepped", "python"):
+    if not isinstance(mode, str) or mode not in ("compiled", "stepped", "python"):
         raise InputError(f"mode is {mode!r}; expected 'compiled', 'stepped' or 'python'")
     instance("requests", requests, Requests)
     instance("cluster", cluster, Cluster)

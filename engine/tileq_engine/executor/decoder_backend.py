@@ -151,6 +151,7 @@ class DecoderBackend:
             "cuda": self.cuda,
             "dtype": str(self.decoder.dtype).removeprefix("torch."),
             "attention": self.decoder.attention_name,
+            "arithmetic": self.decoder.arithmetic,
             "graphs": len(self.decoder.graphs.shapes) if getattr(self.decoder, "graphs", None) else 0,
             "blocks": self.blocks,
             "block_tokens": self.block_tokens,

@@ -81,12 +81,14 @@ class RunJournal:
                 torn.truncate(len(whole))
 
     def add(self, row: Sequence[int], who: Sequence[int], tokens: Sequence[int], stopped: Sequence[int]) -> None:
-        """Append one iteration."""
-        self._write({"i": list(row), "r": list(who), "t": list(tokens), **({"s": list(stopped)} if stopped else {})})
+        """Append one iteration; of whole numbers alone, which Python writes as JSON does."""
+        last = f',"s":{list(stopped)}' if stopped else ""
+        text = f'{{"i":{list(row)},"r":{list(who)},"t":{list(tokens)}{last}'
+        self._line(text.replace(" ", "").encode())
 
     def event(self, name: str, **facts: Any) -> None:
         """Append something else that happened."""
-        self._write({"event": name, **facts})
+        self._line(json.dumps({"event": name, **facts}, separators=(",", ":"))[:-1].encode())
 
     def _entry(self, number: int, line: bytes) -> dict[str, Any]:
         """Return what a line says, if it is as it was written."""
@@ -99,8 +101,8 @@ class RunJournal:
         found: dict[str, Any] = json.loads(body + b"}")
         return found
 
-    def _write(self, entry: dict[str, Any]) -> None:
-        body = json.dumps(entry, separators=(",", ":"))[:-1].encode()
+    def _line(self, body: bytes) -> None:
+        """Write a JSON object, given without its closing brace, with its checksum."""
         os.write(self._file, body + _MARK + b"%d}\n" % zlib.crc32(body))
         if time.monotonic() - self._synced > _SYNC_S:  # what the kernel holds survives our death, not a power cut
             self.sync()

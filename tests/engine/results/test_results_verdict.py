@@ -155,6 +155,39 @@ def test_the_same_system_overloaded_is_called_unstable() -> None:
     assert pooled_verdict(verdicts).verdict == "unstable"
 
 
+def test_a_backlog_to_begin_with_is_no_growth_that_slows_down() -> None:
+    """2000 requests at once, and then five arrive where four are served: the queue grows as much in either half."""
+    arrival = np.concatenate([np.zeros(2000), 0.008 * np.arange(1, 2001)])
+    asked = Requests.from_arrays(arrival_s=arrival, prompt_tokens=100, output_tokens=1)
+    config = EngineConfig(token_budget=100, max_num_seqs=1, stop_time_s=float(arrival[-1]))
+    verdict = Run.of(simulate(asked, policy("sarathi"), IterationTime.constant(0.01), config)).verdict()
+    assert verdict.verdict == "unstable" and verdict.growth_ratio == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.parametrize("seconds", [4.0, 7.0, 12.0])
+def test_few_long_requests_fill_a_system_for_long(seconds: float) -> None:
+    """A fifth of the requests makes two thirds of the tokens and stays ten times as long as the median: it fills."""
+    verdicts = []
+    for seed in range(60):
+        rng = np.random.default_rng([seed, int(seconds)])
+        arrival = rng.exponential(seconds / 400, 400).cumsum()
+        long = rng.random(400) < 0.2
+        outputs = np.where(long, rng.geometric(1 / 1400, 400), rng.geometric(1 / 150, 400))
+        asked = Requests.from_arrays(arrival_s=arrival, prompt_tokens=10, output_tokens=outputs)
+        config = EngineConfig(max_num_seqs=100_000, token_budget=10**6, stop_time_s=float(arrival[-1]))
+        verdicts.append(Run.of(simulate(asked, policy("sarathi"), IterationTime.constant(0.01), config)).verdict())
+    wrong = sum(v.verdict == "unstable" for v in verdicts)
+    assert stats.binom.sf(wrong - 1, len(verdicts), 0.02) > FALSE_ALARM
+
+
+def test_far_beyond_capacity_is_unstable_although_everybody_is_served_at_once() -> None:
+    """At four times the capacity of decodes that slow each other requests stay nearly as long as the run, always."""
+    verdicts = [decodes_that_slow_each_other(4.0, 60, seed).verdict() for seed in range(3)]
+    assert [v.verdict for v in verdicts] == ["unstable"] * 3
+    unknown = decodes_that_slow_each_other(8.0, 20, 1).verdict()  # nobody of the first has ended
+    assert unknown.verdict == "undecided" and "served longer than the run" in unknown.reason
+
+
 def test_growth_is_compared_with_what_went_before() -> None:
     """Lines from 40, with 0 and 38 tokens at the beginning: 20 more are half of 40, and ten times 2."""
     line, facts = 40.0 + np.linspace(0, 20, GRID_POINTS), {"arriving_work_per_s": 1.0, "arrivals": 500}

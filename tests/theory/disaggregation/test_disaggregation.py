@@ -82,6 +82,10 @@ def test_split_by_hand() -> None:
     assert split.rate_per_s == pytest.approx(4 * rate / 100, rel=1e-9)
     assert split.relaxed_rate_per_s == pytest.approx(12 * rate / 300, rel=1e-9)
     assert split.relaxed_prefill_nodes == pytest.approx(8.0)
+    assert split.relaxed_binding == "prefill pool"  # 8 of the 12
+    other = best_split(request(100, 200), nodes=12, prefill=pool, decode=pool, link=KvLink(1.0))
+    assert other.relaxed_binding == "decode pool"
+    assert other.relaxed_prefill_nodes == pytest.approx(4.0)
     assert capacity(DAI, request(200, 100), Limits(max_batch_tokens=512, nodes=12)).rate_per_s == pytest.approx(
         split.relaxed_rate_per_s, rel=1e-9
     )  # without any limit that binds one phase alone the tandem is no better than mixing

@@ -46,7 +46,7 @@ TALKS = Conversations(
 
 @pytest.mark.parametrize("cache_tokens", [60, 200, 600])
 def test_closed_form_against_an_exact_cache(cache_tokens: int) -> None:
-    """Hit share of five drawn hours; 4.6 Student intervals of five runs at 3e-3, and .01 for a cache of few items."""
+    """Hit share of five draws of 15 minutes: Student's t at 1 % a size, 4.6, and .01 for a cache of few items."""
     rate = 3.0
     expected = TALKS.hits(cache_tokens, rate)
     found = []
@@ -168,3 +168,14 @@ def test_bad_conversations_get_one_line() -> None:
         Conversations(2.0, 10, 10, 10, 0.0)
     with pytest.raises(InputError, match="turns_per_s is not given"):
         TALKS.hits(100.0)
+
+
+@pytest.mark.parametrize("prompts", [3, 5, 8, 13, 100])
+@pytest.mark.parametrize("zipf", [0.0, 0.7, 1.0])
+def test_no_case_has_a_probability_below_0(prompts: int, zipf: float) -> None:
+    """Where every system prompt is sure to be there the shares add up to 1 but for rounding, and may not pass it."""
+    talks = Conversations(5, 500, 100, 200, 20.0, system_prompts=prompts, zipf=zipf, block_tokens=16)
+    for reach_s in (1.0, 60.0, 1e4, 1e6):
+        _, _, weight = talks.turn_law(reach_s, 50.0)
+        assert float(weight.min()) >= 0.0
+        assert float(weight.sum()) == pytest.approx(1.0, abs=1e-12)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from tileq_theory.capacity import Limits
 from tileq_theory.demand import Demand
-from tileq_theory.errors import InputError, positive_int
+from tileq_theory.errors import InputError, instance, positive_int
 from tileq_theory.iteration_time import IterationTime
 
 Role = Literal["both", "prefill", "decode"]
@@ -46,9 +46,11 @@ class NodeGroup:
     demands: tuple[Demand, ...] | None = None
 
     def __post_init__(self) -> None:
-        if not self.name.strip():
-            raise InputError("a group of nodes has an empty name; expected a name")
-        if self.role not in ROLES:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise InputError(f"the name of a group of nodes is {self.name!r}; expected a word")
+        instance(f"time of group {self.name}", self.time, IterationTime)
+        instance(f"limits of group {self.name}", self.limits, Limits)
+        if not isinstance(self.role, str) or self.role not in ROLES:
             raise InputError(f"role of group {self.name} is {self.role!r}; expected one of {', '.join(ROLES)}")
         object.__setattr__(self, "count", positive_int(f"count of group {self.name}", self.count))
         object.__setattr__(self, "limits", self.limits.with_(nodes=1))
