@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
-from tileq.sessions import session_keys
 
 from tileq.routed_hits import TOGETHER
 from tileq_engine import EngineConfig
