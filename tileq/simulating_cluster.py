@@ -101,7 +101,7 @@ class ClusterSimulation:
                 "nodes": [{"name": name, **facts} for name, facts in nodes.items()],
                 "bottlenecks": cluster_bottlenecks(self.first),
                 "capacity": self.setting.capacity.to_dict(),
-                "prefix_cache": None if self.setting.caching is None else self.setting.caching.to_dict(),
+                "prefix_cache": _caches(found.get("prefix_cache"), self.setting.caching),
                 "warnings": [*self.setting.warnings, *found["warnings"]],
             }
         )
@@ -269,6 +269,12 @@ def _with_counts(found: dict[str, Any], documents: Sequence[Mapping[str, Any]]) 
         "transfers": transfers,
         "moves": {why: total("moves", why) for why in found["moves"]},
     }
+
+
+def _caches(found: Mapping[str, Any] | None, theory: Any) -> dict[str, Any] | None:
+    """Return what the nodes' caches found and what theory says of them; None where no node has one."""
+    parts = [found or {}, {} if theory is None else theory.to_dict()]
+    return {**parts[0], **parts[1]} if any(parts) else None
 
 
 def _class_names(setting: ClusterSetting) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ def render_cluster(d: Mapping[str, Any], console: Console) -> None:
     if d["transfers"]["count"]:
         moved = d["transfers"]
         rows.append(("KV transfers", f"{seconds(moved['mean_s'])} each, {seconds(moved['mean_wait_s'])} of it waiting"))
-    if "prefix_cache" in d:
+    if d["prefix_cache"] is not None and "hit_rate" in d["prefix_cache"]:
         rows.append(("prefix caches", cache_line(d["prefix_cache"])))
     moves = {why: count for why, count in d["moves"].items() if count}
     if moves:
