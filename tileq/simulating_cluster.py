@@ -87,6 +87,7 @@ class ClusterSimulation:
 
         found = _with_counts(self.replications.to_dict(), self.replications.documents)
         nodes = found.pop("nodes")
+        caching = {} if self.setting.caching is None else self.setting.caching.to_dict()
         document: dict[str, Any] = plain(
             {
                 "schema_version": 1,
@@ -101,7 +102,8 @@ class ClusterSimulation:
                 "nodes": [{"name": name, **facts} for name, facts in nodes.items()],
                 "bottlenecks": cluster_bottlenecks(self.first),
                 "capacity": self.setting.capacity.to_dict(),
-                "prefix_cache": _caches(found.get("prefix_cache"), self.setting.caching),
+                # what the caches found, and what the capacity counts on
+                "prefix_cache": {**(found.get("prefix_cache") or {}), **caching} or None,
                 "warnings": [*self.setting.warnings, *found["warnings"]],
             }
         )
@@ -269,12 +271,6 @@ def _with_counts(found: dict[str, Any], documents: Sequence[Mapping[str, Any]]) 
         "transfers": transfers,
         "moves": {why: total("moves", why) for why in found["moves"]},
     }
-
-
-def _caches(found: Mapping[str, Any] | None, theory: Any) -> dict[str, Any] | None:
-    """Return what the nodes' caches found and what theory says of them; None where no node has one."""
-    parts = [found or {}, {} if theory is None else theory.to_dict()]
-    return {**parts[0], **parts[1]} if any(parts) else None
 
 
 def _class_names(setting: ClusterSetting) -> tuple[str, ...]:

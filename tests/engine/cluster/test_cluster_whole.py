@@ -124,6 +124,7 @@ def test_tenants_of_a_cluster_have_their_priorities_and_sessions() -> None:
     node = {"name": "gpu", "count": 2, "prefix_cache": True}
     found = tq.simulate(cluster={"router": "session_affinity", "node": [node]}, tenants=tenants, **talks).to_dict()
     assert sum(t["requests"] for t in found["tenants"]["each"].values()) == 120
+    assert 0 < found["prefix_cache"]["hit_rate"] < 1
     assert min(t["requests"] for t in found["tenants"]["each"].values()) > 10
 
 
