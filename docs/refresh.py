@@ -65,8 +65,8 @@ def modes(path: Path) -> None:
     machine = tq.plan(gpu="a100-sxm-80gb", classes=["2048:256"]).setting
 
     def demand_of(ratio: float) -> tq.Demand:
-        prompt = round(4096 * ratio / (1 + ratio))
-        return tq.parse_class(f"{prompt}:{4096 - prompt}").lengths.demand(chunk_tokens=8192, counting="least")
+        prompt = round(1024 * ratio / (1 + ratio))
+        return tq.parse_class(f"{prompt}:{1024 - prompt}").lengths.demand(chunk_tokens=8192, counting="least")
 
     grid = mode_map(
         demand_of,
@@ -75,7 +75,7 @@ def modes(path: Path) -> None:
         bytes_per_token=machine.model.kv_bytes_per_token(),
         ratios=[0.25, 1, 4, 8, 16, 32, 64],
         links_bytes_per_s=[1e9, 2.5e9, 5e9, 12.5e9, 25e9, 50e9],
-        tbt_s=[0.011, 0.0115, 0.015, float("inf")],
+        tbt_s=[0.012, 0.014, 0.016, float("inf")],
     )
     save_figure(plot_mode_map(grid), path)
 

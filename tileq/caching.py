@@ -7,21 +7,20 @@ is depends on how many there are, and these on the plan, so the two are computed
 
 from __future__ import annotations
 
-__all__ = ["CacheAnswer", "PrefixCache", "cached_plan", "parse_conversations", "parse_prefix_cache"]
+__all__ = ["CacheAnswer", "PrefixCache", "cached_plan", "parse_prefix_cache"]
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
+from tileq.routed_hits import TOGETHER, conversation_law, trace_law
 from tileq.traffic import Traffic
-from tileq_theory.errors import InputError, finite, near_matches
+from tileq_theory.errors import InputError, finite
 
 if TYPE_CHECKING:
     from tileq_theory.capacity import TilePlan
-    from tileq_theory.prefix_cache import CachedLengths, Conversations, Reuse
+    from tileq_theory.prefix_cache import CachedLengths, Conversations
 
 _ROUNDS = 12
 _AGREE = 1e-3  # relative change of the residents below which the plan is not made again
@@ -62,6 +61,8 @@ class CacheAnswer:
         Mean prompt tokens that other residents hold at the same time.
     warnings
         What was assumed.
+    router
+        What sends requests to several replicas, of whose caches each keeps its own; None: one replica, or a share.
     """
 
     cache: PrefixCache
@@ -72,12 +73,14 @@ class CacheAnswer:
     hit_share: float
     shared_tokens: float
     warnings: tuple[str, ...]
+    router: str | None = None
 
     def to_dict(self, tile: TilePlan) -> dict[str, Any]:
         """Return the section `prefix_cache` of the plan's document; `tile` is the plan with the cache."""
         before, after = self.without.capacity, tile.capacity
         return {
             "cache": self.cache.label,
+            "router": self.router,
             "cache_tokens": self.cache_tokens,
             "reach_requests": self.reach_requests,
             "hit_tokens": self.hit_tokens,
@@ -125,69 +128,6 @@ def parse_prefix_cache(given: str | float | PrefixCache | None) -> PrefixCache |
     return PrefixCache("tokens", amount)
 
 
-def parse_conversations(text: str | Conversations) -> Conversations:
-    """Return the conversations that "turns=4:system=1000:user=100:answer=200:think=60" describes.
-
-    Also `prompts` (different system prompts), `zipf` (of their popularity), `block` (tokens of a block) and `answers`
-    (`kept`, or `dropped` where answers do not stay in the cache).
-
-    Examples
-    --------
-    >>> parse_conversations("turns=4:system=1000:user=100:answer=200:think=60").prompt_tokens
-    2000.0
-    """
-    from tileq_theory.prefix_cache import Conversations
-
-    if isinstance(text, Conversations):
-        return text
-    given: dict[str, Any] = {}
-    for part in text.split(":"):
-        name, sign, value = part.partition("=")
-        name = name.strip()
-        if not sign or name not in _KEYS:
-            raise InputError(
-                f"conversations have {part.strip()!r}; expected key=number; {near_matches('keys', name, _KEYS)}"
-            )
-        if _KEYS[name] in given:
-            raise InputError(f"conversations have {name} twice; expected it once")
-        given[_KEYS[name]] = _value(name, value.strip())
-    missing = [key for key in _NEEDED if _KEYS[key] not in given]
-    if missing:
-        raise InputError(
-            f"conversations {text!r} lack {', '.join(missing)}; expected {':'.join(f'{k}=...' for k in _NEEDED)}"
-        )
-    return Conversations(**given)
-
-
-_KEYS = {
-    "turns": "turns",
-    "system": "system_tokens",
-    "user": "user_tokens",
-    "answer": "answer_tokens",
-    "think": "think_s",
-    "prompts": "system_prompts",
-    "zipf": "zipf",
-    "block": "block_tokens",
-    "answers": "cache_answers",
-}
-_NEEDED = ("turns", "system", "user", "answer", "think")
-_WHOLE = {"system", "user", "answer", "prompts", "block"}
-
-
-def _value(name: str, text: str) -> float | bool:
-    if name == "answers":
-        if text not in ("kept", "dropped"):
-            raise InputError(f"conversations have answers={text}; expected kept or dropped")
-        return text == "kept"
-    try:
-        value = finite(name, float(text))
-    except ValueError:
-        raise InputError(f"conversations have {name}={text}; expected a number") from None
-    if name in _WHOLE and value != int(value):
-        raise InputError(f"conversations have {name}={text}; expected a whole number")
-    return int(value) if name in _WHOLE else value
-
-
 def cached_plan(
     traffic: Traffic,
     cache: PrefixCache,
@@ -195,6 +135,7 @@ def cached_plan(
     *,
     rate_per_s: float | None,
     kv_tokens: float,
+    router: str = "session_affinity",
     solve: Callable[[Traffic], TilePlan],
 ) -> tuple[Traffic, TilePlan, CacheAnswer]:
     """Return the traffic with its hits, its plan, and what the cache does.
@@ -208,10 +149,12 @@ def cached_plan(
         otherwise.
     kv_tokens
         KV memory of one replica, tokens.
+    router
+        Which replica is sent which request: a name of the engine's `router_names()`.
     solve
         Makes the plan of a traffic.
     """
-    hits = _hits(traffic, cache, without, kv_tokens)
+    hits = _hits(traffic, cache, without, kv_tokens, router)
     found, tile = traffic, without
     for _ in range(_ROUNDS):
         rate = tile.capacity.rate_per_s if rate_per_s is None or rate_per_s <= 0 else rate_per_s
@@ -234,6 +177,7 @@ def cached_plan(
             hit_share=law.hit_share,
             shared_tokens=shared,
             warnings=tuple(hits.warnings(nodes)),
+            router=None if nodes == 1 or cache.kind == "share" else router,
         ),
     )
 
@@ -243,11 +187,11 @@ def _with_law(traffic: Traffic, law: CachedLengths) -> Traffic:
     return replace(traffic, workload=replace(traffic.workload, classes=(only,)))
 
 
-def _hits(traffic: Traffic, cache: PrefixCache, without: TilePlan, kv_tokens: float) -> _Hits:
+def _hits(traffic: Traffic, cache: PrefixCache, without: TilePlan, kv_tokens: float, router: str) -> _Hits:
     nodes = without.capacity.limits.nodes
     size = {"kv": float(kv_tokens), "tokens": cache.amount}.get(cache.kind)
     if cache.kind == "share":
-        return _ShareHits(traffic, None, nodes, cache.amount)
+        return _ShareHits(traffic, None, nodes, router, cache.amount)
     if len(traffic.workload.classes) > 1 or traffic.prefixes is None:
         raise InputError(
             f"prefix cache is {cache.label!r}, but {traffic.label} does not tell which prompts share a prefix; give a "
@@ -256,16 +200,8 @@ def _hits(traffic: Traffic, cache: PrefixCache, without: TilePlan, kv_tokens: fl
     from tileq_theory.prefix_cache import Conversations
 
     if isinstance(traffic.prefixes, Conversations):
-        return _ConversationHits(traffic, size, nodes, traffic.prefixes, cache.kind == "kv")
-    return _TraceHits(traffic, size, nodes, _reuse(traffic), cache.kind == "kv")
-
-
-def _reuse(traffic: Traffic) -> Reuse:
-    from tileq_theory.prefix_cache import Reuse
-
-    trace: Any = traffic.prefixes
-    blocks = trace.blocks
-    return Reuse.of_blocks(blocks.ids, blocks.offsets, blocks.block_tokens, trace.prompt_tokens)
+        return _ConversationHits(traffic, size, nodes, router, traffic.prefixes)
+    return _TraceHits(traffic, size, nodes, router, cache.kind == "kv")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -273,6 +209,11 @@ class _Hits:
     traffic: Traffic
     cache_tokens: float | None
     nodes: int
+    router: str
+
+    @property
+    def together(self) -> bool:
+        return self.router in TOGETHER
 
     def law(self, residents: float, rate_per_s: float) -> tuple[CachedLengths, float]:
         """Return the law with hits, and how many requests back the cache remembers."""
@@ -282,7 +223,11 @@ class _Hits:
         """Return what was assumed."""
         if nodes == 1:
             return []
-        return [f"the caches of {nodes} replicas serve as one: prompts with a common prefix go to the same replica"]
+        if self.together:
+            return [f"router {self.router} keeps a conversation on one of {nodes} replicas; each holds system prompts"]
+        return [
+            f"router {self.router} splits conversations over {nodes} replicas, each of which finds only what came to it"
+        ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -300,49 +245,29 @@ class _ShareHits(_Hits):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TraceHits(_Hits):
-    reuse: Reuse
     with_answers: bool
 
     def law(self, residents: float, rate_per_s: float) -> tuple[CachedLengths, float]:
-        from tileq_theory.prefix_cache import CachedLengths
-
-        trace: Any = self.traffic.prefixes
-        per_request = self.reuse.references / self.reuse.requests
-        answers = (
-            float(trace.output_tokens.mean()) / self.reuse.block_tokens / per_request if self.with_answers else 0.0
+        base, share = self.traffic.workload.lengths, 1 / self.nodes
+        return trace_law(
+            base, self.traffic.prefixes, share, self.together, self.cache_tokens, residents, self.with_answers
         )
-        window = math.inf
-        if self.cache_tokens is not None:
-            blocks = self.nodes * self.cache_tokens / self.reuse.block_tokens
-            window = self.reuse.window(blocks, extra_per_touch=answers)
-        cached = self.reuse.hit_tokens_within(window)
-        together = self.reuse.shared_tokens(residents * self.nodes * per_request)
-        law = CachedLengths(
-            self.traffic.workload.lengths,
-            trace.prompt_tokens,
-            cached,
-            np.minimum(cached, together),
-            output_tokens=trace.output_tokens,
-        )
-        return law, window / per_request
 
     def warnings(self, nodes: int) -> list[str]:
         told = "the trace names blocks of prompts only: an answer counts as new when it first comes back in a prompt"
+        if self.together and nodes > 1:
+            one = f"the caches of {nodes} replicas serve as one: prompts with a common prefix go to the same replica"
+            return [one, told]
         return [*_Hits.warnings(self, nodes), told]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ConversationHits(_Hits):
     talks: Conversations
-    with_answers: bool
 
     def law(self, residents: float, rate_per_s: float) -> tuple[CachedLengths, float]:
-        from tileq_theory.prefix_cache import CachedLengths
-
-        talks = self.talks
-        reach = math.inf if self.cache_tokens is None else talks.reach_s(self.nodes * self.cache_tokens, rate_per_s)
-        prompt, cached, weight = talks.turn_law(reach, rate_per_s)
-        # a conversation takes one turn at a time: residents share system prompts alone
-        shared = np.minimum(cached, talks.shared_tokens(residents * self.nodes))
-        law = CachedLengths(self.traffic.workload.lengths, prompt, cached, shared, weights=weight)
+        base, share = self.traffic.workload.lengths, 1 / self.nodes
+        law, reach = conversation_law(
+            base, self.talks, share, self.together, self.cache_tokens, residents, rate_per_s * share
+        )
         return law, reach * rate_per_s

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 __all__ = ["ClusterSetting", "make_cluster"]
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
+from re import fullmatch
 from typing import TYPE_CHECKING, Any
 
 from tileq.cluster_file import read_cluster_file
+from tileq.cluster_idle import without_effect
 from tileq.setting import Setting, make_setting
 from tileq.traffic import Traffic
 from tileq_theory.capacity import Limits, TilePlan, tile_plan
@@ -21,11 +23,15 @@ from tileq_theory.conventions import TokenConvention
 from tileq_theory.errors import InputError, near_matches
 
 if TYPE_CHECKING:
+    from tileq.cluster_caching import CachedCapacity
     from tileq_engine.cluster import Cluster, Node
-    from tileq_theory.cluster import ClusterCapacity
+    from tileq_theory.cluster import ClusterCapacity, NodeGroup
     from tileq_theory.disaggregation import KvLink
 
-_UNCACHED = "the capacity counts whole prompts: what the nodes' prefix caches find comes on top of it"
+_UNCACHED = (
+    "the requests do not tell which prompts share a prefix: the capacity counts whole prompts, and prefix caches find "
+    "nothing"
+)
 _OF_SETTING = ("gpu", "model", "tp", "dtype", "kv_dtype", "memory_utilisation", "times", "calibration")
 
 
@@ -47,6 +53,8 @@ class ClusterSetting:
         The cluster's program with the nodes' own budgets, slots and memory.
     warnings
         What to know before relying on the numbers.
+    caching
+        What the nodes' prefix caches do to the capacity; None without them, or where no prompts are known to share any.
     """
 
     label: str
@@ -55,6 +63,7 @@ class ClusterSetting:
     traffic: Traffic
     capacity: ClusterCapacity
     warnings: tuple[str, ...] = ()
+    caching: CachedCapacity | None = None
 
     @property
     def caches(self) -> bool:
@@ -85,6 +94,8 @@ def _link_dict(link: KvLink) -> dict[str, Any]:
 
 def _node_dict(node: Node, asked: Mapping[str, Any] | None, k: int) -> dict[str, Any]:
     own = {} if asked is None else {key: asked["node"][k][key] for key in ("gpu", "model", "tp", "calibration")}
+    from tileq.experiments import asked_of
+
     config: Any = node.config
     policy: Any = node.policy
     return {
@@ -98,6 +109,7 @@ def _node_dict(node: Node, asked: Mapping[str, Any] | None, k: int) -> dict[str,
         "max_num_seqs": config.max_num_seqs,
         "kv_tokens": config.kv_tokens,
         "queue_limit": config.queue_limit,
+        **asked_of(config),
     }
 
 
@@ -117,17 +129,19 @@ def make_cluster(
     from tileq_engine.cluster import Cluster
 
     if isinstance(given, Cluster):
-        return ClusterSetting("cluster", None, given, traffic, _capacity(given, traffic, convention))
+        capacity, caching = _capacity(given, traffic, convention)
+        return ClusterSetting("cluster", None, given, traffic, capacity, _of_caches(given, caching), caching)
     asked, label = read_cluster_file(given)
     settings = [_setting(label, node) for node in asked["node"]]
     try:
         cluster = _engine_cluster(asked, settings, traffic, convention)
-        capacity = _capacity(cluster, traffic, convention)
+        capacity, caching = _capacity(cluster, traffic, convention)
     except InputError as error:
         raise InputError(f"{label}: {error}") from None
     warnings = dict.fromkeys(text for setting in settings for text in setting.warnings)
-    cached = [_UNCACHED] if any(node["prefix_cache"] for node in asked["node"]) else []
-    return ClusterSetting(label, asked, cluster, traffic, capacity, (*warnings, *traffic.warnings, *cached))
+    idle = (f"{label}: {text}" for text in without_effect(asked))
+    told = (*warnings, *traffic.warnings, *_of_caches(cluster, caching), *idle)
+    return ClusterSetting(label, asked, cluster, traffic, capacity, told, caching)
 
 
 def _setting(label: str, node: Mapping[str, Any]) -> Setting:
@@ -171,7 +185,7 @@ def _router(text: str) -> Any:
             raise InputError(f"router {text!r} has the setting {item!r}; expected name:parameter=value")
         if key in params:
             raise InputError(f"router {text!r} gives {key} twice; expected every parameter once")
-        params[key] = int(value) if value.lstrip("-").isdigit() else value
+        params[key] = int(value) if fullmatch("-?[0-9]+", value) else value
     return router(name.strip().replace("-", "_"), **params)
 
 
@@ -233,6 +247,8 @@ def _tile(role: str, setting: Setting, traffic: Traffic, convention: TokenConven
 
 
 def _config(node: Mapping[str, Any], setting: Setting, tile: TilePlan, convention: TokenConvention) -> Any:
+    from tileq.sharing import parse_backpressure
+    from tileq_engine.backpressure import TbtControl
     from tileq_engine.config import EngineConfig
     from tileq_theory.hardware import kv_bytes_on_gpu
 
@@ -247,6 +263,10 @@ def _config(node: Mapping[str, Any], setting: Setting, tile: TilePlan, conventio
         kv_tokens=node["kv_tokens"] or setting.kv_tokens,
         convention=convention,
         preemption=node["preemption"],
+        reservation=node["reservation"],
+        watermark=node["watermark"],
+        backpressure=None if node["backpressure"] is None else parse_backpressure(node["backpressure"]),
+        control=None if node["control_tbt_s"] is None else TbtControl(node["control_tbt_s"]),
         swap_token_s=moved if node["preemption"] == "swap" else 0.0,
         queue_limit=node["queue_limit"],
         prefix_cache=node["prefix_cache"],
@@ -260,11 +280,26 @@ def _tenants(node: Mapping[str, Any], traffic: Traffic) -> tuple[int, ...]:
     for given in node["tenants"]:
         if isinstance(given, str) and given not in names:
             raise InputError(f"tenants of node {node['name']} has {given!r}; {near_matches('classes', given, names)}")
+        if not isinstance(given, str) and not 0 <= given < len(names):
+            raise InputError(
+                f"tenants of node {node['name']} has {given}; expected a class by name, or its place from 0 to "
+                f"{len(names) - 1}"
+            )
         found.append(names.index(given) if isinstance(given, str) else given)
     return tuple(found)
 
 
-def _capacity(cluster: Cluster, traffic: Traffic, convention: TokenConvention) -> ClusterCapacity:
+def _of_caches(cluster: Cluster, caching: CachedCapacity | None) -> tuple[str, ...]:
+    """Return what to know of the caches."""
+    if not any(node.config.prefix_cache for node in cluster.nodes):
+        return ()
+    return (_UNCACHED,) if caching is None else caching.warnings()
+
+
+def _capacity(
+    cluster: Cluster, traffic: Traffic, convention: TokenConvention
+) -> tuple[ClusterCapacity, CachedCapacity | None]:
+    from tileq.cluster_caching import cached_capacity
     from tileq_engine.cluster.placement import node_limits
     from tileq_theory.cluster import NodeGroup, cluster_capacity
 
@@ -282,8 +317,13 @@ def _capacity(cluster: Cluster, traffic: Traffic, convention: TokenConvention) -
     ]
     largest = max(int(group.limits.max_batch_tokens) for group in groups)
     demands = traffic.workload.demands(chunk_tokens=largest, convention=convention, counting="least")
+
+    def solve(of: Sequence[NodeGroup]) -> ClusterCapacity:
+        return cluster_capacity(of, demands, traffic.workload.shares, link=cluster.link)
+
     try:
-        return cluster_capacity(groups, demands, traffic.workload.shares, link=cluster.link)
+        caching = cached_capacity(cluster, traffic, groups, solve, convention=convention)
+        return (solve(groups), None) if caching is None else (caching.capacity, caching)
     except InputError as error:
         text = str(error)
         for i, c in enumerate(traffic.workload.classes):

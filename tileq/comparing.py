@@ -14,9 +14,11 @@ from tileq.experiments import Experiment, make_experiment, parse_rates, ready_fo
 from tileq_theory.errors import positive
 
 if TYPE_CHECKING:
+    from tileq_engine.backpressure import Backpressure, TbtControl
     from tileq_engine.capacity_search_criteria import Criterion
     from tileq_engine.policy import Policy
     from tileq_engine.sweep_compare import Comparison
+    from tileq_engine.tenants import Tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,13 @@ def compare(
     preemption: str = "recompute",
     swap_gb_per_s: float = 25.0,
     paying: float | None = None,
+    tenants: Sequence[str] | Tenants | None = None,
+    token_prices: str | tuple[float, float] = (1.0, 2.0),
+    reservation: str = "policy",
+    watermark: float = 0.0,
+    backpressure: str | Backpressure | None = None,
+    control_tbt: float | TbtControl | None = None,
+    prefix_cache: bool = False,
     folder: str | PathLike[str] | None = None,
     progress: bool | None = None,
     **question: Any,
@@ -77,6 +86,8 @@ def compare(
         searched among the rates at which it is not found unstable, up to lambda*: no policy is stable beyond it.
     capacity
         Search each policy's stable capacity as well.
+    tenants, token_prices, reservation, watermark, backpressure, control_tbt, prefix_cache
+        Who shares the machine, admission under pressure, and whether prompts' KV is kept; as in `tileq.simulate`.
     question
         Of `tileq.plan`.
     """
@@ -94,6 +105,13 @@ def compare(
         preemption=preemption,
         swap_gb_per_s=swap_gb_per_s,
         paying=paying,
+        tenants=tenants,
+        token_prices=token_prices,
+        reservation=reservation,
+        watermark=watermark,
+        backpressure=backpressure,
+        control_tbt=control_tbt,
+        prefix_cache=prefix_cache,
     )
     named = policies_by_name(policies, plan=experiment.plan)
     found = run_comparison(
@@ -104,6 +122,7 @@ def compare(
         config=experiment.config,
         requests=experiment.requests,
         tiers=experiment.tiers,
+        source=experiment.plan.traffic.source_of_blocks if prefix_cache else None,
         replications=repeated,
         seed=seed,
         criterion=_criterion(slo_ttft, slo_tbt, capacity, experiment.capacity_per_s),

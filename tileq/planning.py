@@ -19,7 +19,7 @@ from tileq.words import number
 from tileq_theory.capacity import Limits, TilePlan, tile_plan
 from tileq_theory.capacity.limits import MOST_BATCH_TOKENS
 from tileq_theory.conventions import TokenConvention
-from tileq_theory.errors import InputError, nonnegative, positive, positive_int
+from tileq_theory.errors import InputError, near_matches, nonnegative, positive, positive_int
 from tileq_theory.iteration_time import IterationTime
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ def plan(
     engine: str = "vllm",
     conversations: str | Conversations | None = None,
     prefix_cache: str | float | PrefixCache | None = None,
+    router: str | None = None,
     disaggregate: bool = False,
     link: float | None = None,
     fabric: float | None = None,
@@ -175,6 +176,9 @@ def plan(
     prefix_cache
         What a prefix cache finds: "infinite", "kv" (the KV memory beside the residents), a number of tokens, or a
         share of the prompts, "40%". None: no cache.
+    router
+        With `prefix_cache` and several nodes: which node is sent which request, a router of the engine. None:
+        session_affinity, which keeps a conversation on its node.
     disaggregate
         Also split the nodes into prefill and decode pools; with a rate and one node, as many as the rate needs.
     link, fabric
@@ -212,6 +216,7 @@ def plan(
     )
     traffic = make_traffic(trace, workload, classes, conversations)
     cache = parse_prefix_cache(prefix_cache)
+    chosen = _router(router, cache, nodes)
     offered = traffic.rate_per_s if offered is None else offered
 
     def solve(where: Setting, traffic: Traffic = traffic) -> TilePlan:
@@ -236,6 +241,7 @@ def plan(
             tile,
             rate_per_s=offered,
             kv_tokens=setting.kv_tokens,
+            router=chosen,
             solve=lambda found: solve(setting, found),
         )
     split = None
@@ -254,6 +260,23 @@ def plan(
     if cache is not None and engine == "sarathi":
         told = (*told, "Sarathi-Serve has no prefix cache: its flags do not bring the hits that the plan counts on")
     return Plan(setting, traffic, tile, flags, convention, ttft, told, answer, split)
+
+
+def _router(given: str | None, cache: PrefixCache | None, nodes: int) -> str:
+    """Return the router's name; raise `InputError` for an unknown one, or where it makes no difference."""
+    from tileq_engine.cluster import router_names
+
+    if given is None:
+        return "session_affinity"
+    name = given.strip().replace("-", "_")
+    if name not in router_names():
+        raise InputError(f"router {given!r} is unknown; {near_matches('routers', name, router_names())}")
+    if cache is None or cache.kind == "share" or nodes == 1:
+        raise InputError(
+            f"router is {given!r}, which only decides what the caches of several replicas find; give nodes above 1 and "
+            "a prefix_cache of infinite, kv or tokens, or leave it out"
+        )
+    return name
 
 
 def check_question(*, convention: str, tbt: float | None, max_tokens: int) -> None:

@@ -57,6 +57,7 @@ class ClusterPlan:
                 "workload": self.setting.traffic.label,
                 "classes": [c.name for c in self.setting.traffic.workload.classes],
                 **found.to_dict(),
+                "prefix_cache": None if self.setting.caching is None else self.setting.caching.to_dict(),
                 "error_band": {"low": min(low for low, _ in bands), "high": max(high for _, high in bands)},
                 "offered_rate_per_s": self.offered_per_s,
                 "utilisation": None if self.offered_per_s is None else self.offered_per_s / found.rate_per_s,

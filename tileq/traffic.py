@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 DEFAULT_WORKLOAD = "chat"
 CONVERSATIONS = "conversations"
-_SHORT = {"turns": "turns_mean", "prompts": "system_prompts", "zipf": "system_zipf", "system": "system_tokens",
-          "user": "user_tokens", "answer": "answer_tokens", "think": "think_s", "block": "block_tokens"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,28 +100,21 @@ def _from_trace(trace: Any) -> Traffic:
 def _from_conversations(given: str | Conversations) -> Traffic:
     import numpy as np
 
-    from tileq.caching import parse_conversations
-    from tileq_engine.conversations import Conversations as EngineConversations
+    from tileq.talks import read_conversations
     from tileq_theory.lengths import Pairs
     from tileq_theory.request_class import RequestClass
     from tileq_theory.workload import Workload
 
-    talks = parse_conversations(given)
-    prompts, share = talks.turn_prompts()
-    answers = np.full(prompts.size, max(1, round(talks.answer_tokens)))
-    turns = RequestClass("turns", Pairs(np.maximum(np.round(prompts), 1).astype(np.int64), answers, share))
-    drawn = EngineConversations(
-        turns_mean=talks.turns,
-        system_prompts=talks.system_prompts,
-        system_zipf=talks.zipf,
-        system_tokens=max(1, int(talks.system_tokens)),
-        user_tokens=max(1, round(talks.user_tokens)),
-        answer_tokens=max(1, round(talks.answer_tokens)),
-        think_s=talks.think_s,
-        block_tokens=16 if talks.block_tokens == 1 else talks.block_tokens,
-    )
-    workload = Workload((turns,))
-    return Traffic(workload, "conversations", "conversations as given", prefixes=talks, source_of_blocks=drawn)
+    talks = read_conversations(given)
+    label = f"conversations of {talks.drawn.turns_mean:g} turns"
+    if talks.exact:
+        prompts, share = talks.law.turn_prompts()
+        answers = np.full(prompts.size, max(1, round(talks.law.answer_tokens)))
+        turns = Pairs(np.maximum(np.round(prompts), 1).astype(np.int64), answers, share)
+        workload = Workload((RequestClass("turns", turns),))
+    else:
+        workload = talks.drawn.workload()
+    return Traffic(workload, label, "synthetic conversations", prefixes=talks.law, source_of_blocks=talks.drawn)
 
 
 def _replay(read: Any) -> Any:
@@ -142,55 +133,9 @@ def _from_classes(classes: Sequence[str | RequestClass]) -> Traffic:
     return Traffic(workload, label if len(label) <= 40 else f"{len(parsed)} classes", "classes as given")
 
 
-def _conversations(text: str) -> Traffic:
-    """Return the conversations of "conversations:turns=6:user=geometric(64)", with defaults where nothing is given."""
-    from tileq_engine.conversations import Conversations
-    from tileq_theory.errors import near_matches
-    from tileq_theory.lengths.parse import parse_lengths, split_outside
-
-    given: dict[str, Any] = {}
-    for item in split_outside(text, ":")[1:]:
-        key, _, value = (part.strip() for part in item.partition("="))
-        if key not in _SHORT:
-            raise InputError(f"{text!r}: {key!r} is unknown; {near_matches('settings', key, _SHORT)}")
-        if _SHORT[key] in given:
-            raise InputError(f"{text!r} gives {key} twice; expected every setting once")
-        try:
-            given[_SHORT[key]] = (parse_lengths if key in ("user", "answer") else _whole_or_not)(value)
-        except ValueError:
-            raise InputError(f"{text!r}: {key} is {value!r}; expected a number") from None
-    source = Conversations(**given)
-    label = f"conversations of {source.turns_mean:g} turns"
-    return Traffic(
-        source.workload(), label, "synthetic conversations", prefixes=_law_of(source), source_of_blocks=source
-    )
-
-
-def _law_of(source: Any) -> Conversations:
-    """Return the law of the conversations that `source` draws; of lengths it knows the means."""
-    from tileq_theory.prefix_cache import Conversations
-
-    lengths = (source.user_tokens, source.answer_tokens)
-    user, answer = (float(given if isinstance(given, int | float) else given.mean()) for given in lengths)
-    return Conversations(
-        turns=source.turns_mean,
-        system_tokens=source.system_tokens,
-        user_tokens=user,
-        answer_tokens=answer,
-        think_s=source.think_s,
-        system_prompts=source.system_prompts,
-        zipf=source.system_zipf,
-        block_tokens=source.block_tokens,
-    )
-
-
-def _whole_or_not(text: str) -> int | float:
-    return int(text) if text.isdigit() else float(text)
-
-
 def _named(workload: str | Workload) -> Traffic:
     if isinstance(workload, str) and workload.split(":")[0].strip() == CONVERSATIONS:
-        return _conversations(workload)
+        return _from_conversations(workload.partition(":")[2])
     if isinstance(workload, str):
         from tileq_theory.workloads import named_workload
 

@@ -56,6 +56,10 @@ class Validated:
 
     def text(self) -> str:
         """Return the report as Markdown."""
+        if self.document.get("executor") == "vllm":
+            from tileq.validation_vllm_text import vllm_markdown
+
+            return vllm_markdown(self.document)
         from tileq_engine.executor.validation_text import validation_markdown
 
         return validation_markdown(self.document)
@@ -63,10 +67,11 @@ class Validated:
     def report(self, path: str | PathLike[str]) -> Path:
         """Write the report with its plots as one HTML file."""
         from tileq.calibrating import writable
-        from tileq.validation_page import validation_page
+        from tileq.validation_page import validation_page, vllm_page
 
         where = writable(path)
-        where.write_text(validation_page(self.document), encoding="utf-8")
+        page = vllm_page if self.document.get("executor") == "vllm" else validation_page
+        where.write_text(page(self.document), encoding="utf-8")
         return where
 
 

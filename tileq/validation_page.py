@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["validation_page"]
+__all__ = ["validation_page", "vllm_page"]
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -35,8 +35,33 @@ def validation_page(document: Mapping[str, Any]) -> str:
             "Mean time between tokens against the offered rate over lambda*: measured (dots), simulated (lines).",
         ),
     ]
+    return _page(str(document["title"]), body, figures)
+
+
+def vllm_page(document: Mapping[str, Any]) -> str:
+    """Return the page of a validation of vLLM: its offline engine, and its server."""
+    from tileq.validation_vllm_text import page_summary, vllm_markdown
+
+    body = _html(vllm_markdown(document))
+    figures = []
+    for where, what in ((None, "The offline engine"), ("server", "The server, as its client saw it")):
+        summary = page_summary(document, where)
+        if summary is None:
+            continue
+        figures += [
+            (_edges(summary), f"{what}: measured edge of each policy; the line is lambda*."),
+            (
+                _loads(summary, "ttft_p50"),
+                f"{what}: median TTFT at shares of lambda*: measured (dots), simulated (lines).",
+            ),
+            (_loads(summary, "tbt_mean"), f"{what}: mean time between tokens: measured (dots), simulated (lines)."),
+        ]
+    return _page(str(document["title"]), body, figures)
+
+
+def _page(title: str, body: str, figures: Sequence[tuple[str, str]]) -> str:
     drawn = "".join(f"<figure>{svg}<figcaption>{escape(words)}</figcaption></figure>" for svg, words in figures if svg)
-    title = escape(str(document["title"]))
+    title = escape(title)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{_STYLE}</style></head>\n<body>\n{body}\n{drawn}\n</body></html>\n"

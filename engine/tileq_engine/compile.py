@@ -72,6 +72,7 @@ _MODULES = (
     "cluster.node",
     "cluster.touch",
     "cluster.routing",
+    "cluster.stranding",
     "cluster.placing",
     "cluster.handing",
     "cluster.failing",

@@ -11,7 +11,16 @@ from tileq_engine.backpressure import Backpressure, TbtControl
 from tileq_engine.clock import to_ps
 from tileq_engine.tenants import Tenants
 from tileq_theory.conventions import TokenConvention
-from tileq_theory.errors import InputError, boolean, finite, instance, nonnegative, nonnegative_int, positive_int
+from tileq_theory.errors import (
+    InputError,
+    boolean,
+    choice,
+    finite,
+    instance,
+    nonnegative,
+    nonnegative_int,
+    positive_int,
+)
 
 Preemption = Literal["recompute", "swap", "none"]
 Oversize = Literal["reject", "wait"]
@@ -179,5 +188,4 @@ def _int_in(name: str, value: float) -> int:
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise InputError(f"{name} is {value!r}; expected one of {', '.join(known)}")
+    choice(name, value, known)

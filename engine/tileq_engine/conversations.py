@@ -15,7 +15,7 @@ from __future__ import annotations
 
 __all__ = ["Conversations"]
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,12 @@ from tileq_engine.clock import PS_PER_S
 from tileq_engine.experiment_streams import Streams
 from tileq_engine.prefix_blocks import BlockPaths
 from tileq_engine.requests import Requests, check_span
-from tileq_theory.errors import InputError, nonnegative, positive, positive_int
+from tileq_theory.errors import InputError, boolean, nonnegative, nonnegative_int, positive, positive_int
 from tileq_theory.lengths import Fixed, LengthLaw
 
 _SESSIONS = 1024  # drawn at a time, each lot from a stream of its own
+_MOST_TURNS, _MOST_PROMPTS = 10_000, 1_000_000  # of a session, of all: what a lot's arrays hold
+_MOST_PAST = 20_000_000  # turns that are drawn to find those of sessions begun before 0
 _PAST = 12.0  # mean lengths of a session for which one that began before 0 is followed: exp(-12) are left out
 
 
@@ -45,13 +47,15 @@ class Conversations:
     system_zipf
         Exponent of their popularity; 0: all alike.
     system_tokens
-        Tokens of a system prompt.
+        Tokens of a system prompt; 0 for none.
     user_tokens, answer_tokens
         Tokens that a user writes and gets in a turn: a number, or a length law (`tileq_theory.lengths`).
     think_s
         Mean seconds between two turns of a session.
     block_tokens
         Tokens of a hashed block; a whole number of KV blocks.
+    keep_answers
+        Whether the blocks of an answer stay for the next turn, or only those of prompts do.
 
     Examples
     --------
@@ -68,12 +72,18 @@ class Conversations:
     answer_tokens: LengthLaw | int = 256
     think_s: float = 30.0
     block_tokens: int = 16
+    keep_answers: bool = True
 
     def __post_init__(self) -> None:
         if not positive("turns_mean", self.turns_mean) >= 1:
             raise InputError(f"turns_mean is {self.turns_mean!r}; expected 1 or more: a session has a first turn")
-        for name in ("system_prompts", "system_tokens", "block_tokens"):
+        for name in ("system_prompts", "block_tokens"):
             object.__setattr__(self, name, positive_int(name, getattr(self, name)))
+        for name, most in (("turns_mean", _MOST_TURNS), ("system_prompts", _MOST_PROMPTS)):
+            if getattr(self, name) > most:
+                raise InputError(f"{name} is {getattr(self, name)!r}; expected at most {most}")
+        object.__setattr__(self, "system_tokens", nonnegative_int("system_tokens", self.system_tokens))
+        boolean("keep_answers", self.keep_answers)
         nonnegative("system_zipf", self.system_zipf)
         positive("think_s", self.think_s)
         for name in ("user_tokens", "answer_tokens"):
@@ -96,15 +106,21 @@ class Conversations:
         if rate_per_s is None:
             raise InputError("conversations have no rate of their own; give one")
         sessions = rate_per_s / self.turns_mean
+        before = _PAST * self.turns_mean * self.think_s * rate_per_s
+        if before > _MOST_PAST:
+            raise InputError(
+                f"conversations of {self.turns_mean:g} turns, {self.think_s:g} s apart, at {rate_per_s:g} requests/s "
+                f"have some {before:.2g} turns before the first request; expected {_MOST_PAST:.0e} at most: lower "
+                "think, turns or the rate"
+            )
         check_span(count / rate_per_s, count, rate_per_s)
-        old = _Sessions.empty()
         past = _PAST * self.turns_mean * self.think_s * sessions  # sessions that began before 0 and may go on
-        for lot in range(-(-int(np.ceil(past)) // _SESSIONS)):
-            old = old.joined(self._sessions(streams, f"past sessions {lot}", -1.0 / sessions))
-        new, lots = _Sessions.empty(), 0
+        lots = range(-(-int(np.ceil(past)) // _SESSIONS))
+        old = _Sessions.chained([self._sessions(streams, f"past sessions {lot}", -1.0 / sessions) for lot in lots])
+        new, lot = _Sessions.empty(), 0
         while True:
-            new = new.joined(self._sessions(streams, f"sessions {lots}", 1.0 / sessions))
-            lots += 1
+            new = new.joined(self._sessions(streams, f"sessions {lot}", 1.0 / sessions))
+            lot += 1
             all_of = old.joined(new, after_last=False)
             begun = float(new.begin_s[-1])  # until then every turn is known
             if int(np.sum((all_of.arrival_s >= 0) & (all_of.arrival_s <= begun))) >= count:
@@ -139,7 +155,7 @@ class Conversations:
             arrival_ps=np.rint(all_of.arrival_s[order] * PS_PER_S).astype(np.int64),
             prompt_tokens=prompt,
             output_tokens=output,
-            blocks=self._blocks(prompt + output, all_of.session[order], all_of.system[order]),
+            blocks=self._blocks(prompt + output * self.keep_answers, all_of.session[order], all_of.system[order]),
         )
 
     def _blocks(
@@ -169,7 +185,15 @@ class Conversations:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parameters as plain data."""
-        names = ("turns_mean", "system_prompts", "system_zipf", "system_tokens", "think_s", "block_tokens")
+        names = (
+            "turns_mean",
+            "system_prompts",
+            "system_zipf",
+            "system_tokens",
+            "think_s",
+            "block_tokens",
+            "keep_answers",
+        )
         laws = {name: repr(getattr(self, name)) for name in ("user_tokens", "answer_tokens")}
         return {"kind": "conversations", **{name: getattr(self, name) for name in names}, **laws}
 
@@ -189,6 +213,16 @@ class _Sessions:
     def empty() -> _Sessions:
         none = np.zeros(0, dtype=np.int64)
         return _Sessions(np.zeros(0), none, none, np.zeros(0), none, none)
+
+    @staticmethod
+    def chained(lots: list[_Sessions]) -> _Sessions:
+        """Return all of them, the times of each counted from the last session of the one before on."""
+        moved, shift, count = [_Sessions.empty()], 0.0, 0
+        for lot in lots:
+            begin, arrival = lot.begin_s + shift, lot.arrival_s + shift
+            moved.append(replace(lot, begin_s=begin, session=lot.session + count, arrival_s=arrival))
+            shift, count = float(begin[-1]), count + len(begin)
+        return _Sessions(*(np.concatenate([getattr(part, f.name) for part in moved]) for f in fields(_Sessions)))
 
     def joined(self, other: _Sessions, *, after_last: bool = True) -> _Sessions:
         """Return these and the others, whose times count from the last of these on, or from 0."""

@@ -111,7 +111,9 @@ def _verdict_of(document: Document) -> StabilityVerdict:
         slope.get("settled", True),
         slope.get("note", ""),
     )
-    return StabilityVerdict(stored["verdict"], interval, stored["threshold_tokens_per_s"], stored["reason"])
+    return StabilityVerdict(
+        stored["verdict"], interval, stored["threshold_tokens_per_s"], stored["reason"], stored.get("growth_ratio")
+    )
 
 
 def combine_documents(documents: Sequence[Document], level: float = 0.95) -> dict[str, Any]:

@@ -123,7 +123,7 @@ class EngineSimulation:
     def _requests(self, scenario: Scenario) -> Any:
         streams = scenario.streams
         if self.source is not None:
-            asked = self.source.draw(self.requests, streams, scenario.rate_per_s or None)
+            asked = self._divided(self.source.draw(self.requests, streams, scenario.rate_per_s or None), scenario)
         else:
             asked = crn_requests(scenario.workload, self.requests, streams, scenario.rate_per_s or None)
         if self.arrivals == "slai":
@@ -132,6 +132,16 @@ class EngineSimulation:
         if self.config is not None and self.config.tenants is not None:
             asked = self.config.tenants.with_priorities(asked)
         return asked if self.tiers is None else asked.with_tiers(seed=streams.integer("tiers"), **self.tiers)
+
+    def _divided(self, asked: Any, scenario: Scenario) -> Any:
+        """Return a source's requests, of one class, among the tenants that the workload has as its classes."""
+        from tileq_engine.prefix_sessions import with_tenants
+
+        tenants = None if self.config is None else self.config.tenants
+        shares = getattr(scenario.workload, "shares", ())
+        if tenants is None or len(tenants.names) < 2 or len(shares) != len(tenants.names):
+            return asked
+        return with_tenants(asked, shares, scenario.streams.rng("tenants"))
 
     @staticmethod
     def _class_names(workload: Any, asked: Any) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ from tileq_theory.errors import InputError, near_matches
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 BACKENDS = {"joblib": "loky", "processes": "loky", "threads": "threading"}
-_EXTERNAL = ("dask", "ray", "multiprocessing", "loky", "threading")
+_CLUSTERS = ("dask", "ray")  # how many work at once is the cluster's to say, not this machine's
+_EXTERNAL = (*_CLUSTERS, "multiprocessing", "loky", "threading")
 
 
 @contextmanager
@@ -38,15 +39,30 @@ def _joblib_backend(name: str) -> str:
     if name in BACKENDS:
         return BACKENDS[name]
     if name in _EXTERNAL:
-        if name == "ray":
-            try:
-                from ray.util.joblib import register_ray  # type: ignore[import-not-found]
-            except ImportError:
-                raise InputError("backend 'ray' needs the package ray; install it or use 'joblib'") from None
-            register_ray()
+        if name in _CLUSTERS:
+            _set_up(name)
         return name
     known = ("serial", *BACKENDS, *_EXTERNAL)
     raise InputError(f"unknown backend {name!r}; {near_matches('backends', name, known)}")
+
+
+def _set_up(name: str) -> None:
+    """Make joblib know a backend of several machines; each missing piece is one line."""
+    if name == "ray":
+        try:
+            from ray.util.joblib import register_ray  # type: ignore[import-not-found]
+        except ImportError:
+            raise InputError("backend 'ray' needs the package ray; install it or use 'joblib'") from None
+        register_ray()
+        return
+    try:
+        from distributed import get_client  # type: ignore[import-not-found]
+    except ImportError:
+        raise InputError("backend 'dask' needs the package distributed; install it or use 'joblib'") from None
+    try:
+        get_client()
+    except ValueError:
+        raise InputError("backend 'dask' found no client; make a dask.distributed.Client(...) first") from None
 
 
 def run_tasks(
@@ -66,13 +82,12 @@ def run_tasks(
         "serial", "threads" (best for compiled code that releases the interpreter), "processes" or "joblib" (joblib's
         process pool), or a backend of joblib by its own name ("dask" and "ray" when installed and set up).
     workers
-        Parallel workers; None: as many as CPUs this process may use.
+        Parallel workers; None: as many as CPUs this process may use, or all the workers of a Dask or Ray cluster.
     progress
         True or False shows or hides the bar; None shows it on a terminal.
     """
     if workers is not None and workers < 1:
         raise InputError(f"workers is {workers!r}; expected 1 or more")
-    count = workers or _cpus()
     with _progress(title, len(items), progress) as done:
         if backend == "serial" or len(items) < 2:
             return [_after(function(item), done) for item in items]
@@ -82,10 +97,17 @@ def run_tasks(
         tasks = [joblib.delayed(_numbered)(function, place, item) for place, item in enumerate(items)]
         found: dict[int, Any] = {}
         with joblib.parallel_config(backend=chosen):
-            for place, result in _unordered(joblib, min(count, len(items)))(tasks):
+            for place, result in _unordered(joblib, _jobs(workers, backend, len(items)))(tasks):
                 found[place] = result
                 done()
         return [found[place] for place in range(len(items))]
+
+
+def _jobs(workers: int | None, backend: str, tasks: int) -> int:
+    """Return what joblib is asked for: -1 leaves the number to a cluster, which this machine cannot know."""
+    if workers is None and backend in _CLUSTERS:
+        return -1
+    return min(workers or _cpus(), tasks)
 
 
 def _cpus() -> int:

@@ -97,12 +97,12 @@ def plot_hits(run: Run) -> Any:
         places = np.searchsorted(edges, slices)
         part, found = np.diff(asked[places]), np.diff(hit[places])
         share = np.divide(found, part, out=np.full(part.shape, np.nan), where=part > 0)
-        above.stairs(100 * share, slices, fill=True, color=GREYS["prefill"], label="admitted in this slice of time")
+        above.stairs(100 * share, slices, fill=True, color=GREYS["prefill"], label="in this slice")
         so_far = np.divide(hit, asked, out=np.zeros_like(hit), where=asked > 0)
         above.plot(edges, 100 * so_far, color="black", linewidth=0.9, label="so far")
         above.set(ylabel="tokens found [%]", title=run_title(run, "Prefix cache"), ylim=(0, 100))
         used, idle = means["kv_blocks_used"], means["prefix_idle_blocks"]
-        below.stairs(used, edges, fill=True, color=GREYS["decode"], label="of residents")
+        below.stairs(used, edges, fill=True, color=GREYS["decode"], label="residents")
         below.stairs(used + idle, edges, baseline=used, fill=True, color=GREYS["waiting"], label="cached, idle")
         if run.info.kv_blocks_total:
             below.axhline(run.info.kv_blocks_total, color="black", linewidth=0.9, linestyle="--", label="capacity")
@@ -110,7 +110,7 @@ def plot_hits(run: Run) -> Any:
         below.set_xlim(edges[0], edges[-1])
         below.set_ylim(bottom=0)
         handles = [axes.get_legend_handles_labels() for axes in (above, below)]
-        figure.legend(*(a + b for a, b in zip(*handles, strict=True)), loc="outside lower center", ncols=5)
+        figure.legend(*(a + b for a, b in zip(*handles, strict=True)), loc="outside lower center", ncols=3)
         return figure
 
 

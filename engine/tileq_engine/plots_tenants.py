@@ -18,7 +18,7 @@ _SLICES = 60
 
 
 def plot_tenants(run: Run) -> Any:
-    """Return each tenant's share of the service in slices of the run; dotted: the share its weight stands for.
+    """Return each tenant's share of the service in slices of the run; thin: the share its weight stands for.
 
     A tenant without requests leaves its share to the others.
     """
@@ -37,10 +37,14 @@ def plot_tenants(run: Run) -> Any:
         axes = figure.subplots()
         for place, name in enumerate(record.names):
             style = series_style(place) | {"marker": ""}
-            axes.stairs(shares[:, place], edges, baseline=None, label=name, color=style["color"], linewidth=1.4)
-            axes.axhline(float(weights[place]), color=style["color"], linewidth=0.9, linestyle=":")
+            look = {"color": style["color"], "linestyle": style["linestyle"]}
+            axes.stairs(shares[:, place], edges, baseline=None, label=name, linewidth=1.6, **look)
+            axes.axhline(float(weights[place]), color=style["color"], linewidth=0.8, alpha=0.6)
+        axes.plot([], [], color="black", linewidth=0.8, alpha=0.6, label="by weight")
         axes.set(xlabel="time [s]", ylabel="share of the service", title=run_title(run, "Tenants"))
         axes.set_xlim(edges[0], edges[-1])
         axes.set_ylim(0, 1)
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=min(len(record.names), 6))
+        figure.legend(
+            *axes.get_legend_handles_labels(), loc="outside lower center", ncols=min(len(record.names) + 1, 4)
+        )
         return figure

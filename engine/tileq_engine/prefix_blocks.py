@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from tileq_theory.errors import InputError, positive_int
+from tileq_theory.errors import InputError, positive_int, sequence
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +56,7 @@ class BlockPaths:
         ([0, 2, 0, 3, 1], [-1, -1, 0, 0])
         """
         size = positive_int("block_tokens", block_tokens)
-        ids, edges = np.asarray(ids, dtype=np.int64), np.asarray(offsets, dtype=np.int64)
+        ids, edges = _whole("block ids", ids), _whole("block offsets", offsets)
         if len(edges) < 1 or edges[0] != 0 or edges[-1] != len(ids) or np.any(np.diff(edges) < 0):
             raise InputError(
                 f"block offsets end at {edges[-1] if len(edges) else None} for {len(ids)} block ids; expected "
@@ -64,6 +64,9 @@ class BlockPaths:
             )
         lengths = np.diff(edges)
         if full_blocks is not None:
+            full_blocks = _whole("full_blocks", full_blocks)
+            if full_blocks.shape != lengths.shape:
+                raise InputError(f"full_blocks has {len(full_blocks)} numbers; expected {len(lengths)}, one a request")
             ids, lengths = _shortened(ids, edges, np.minimum(lengths, full_blocks))
             edges = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
         nodes, parent = _chained(ids, edges)
@@ -78,6 +81,8 @@ class BlockPaths:
         >>> BlockPaths.from_lists([["a", "b"], ["a"], []], 16).nodes.tolist()
         [0, 1, 0]
         """
+        rows = sequence("lists of blocks", lists, "lists of hashes, one a request")
+        lists = [sequence(f"blocks of request {i}", row, "hashes") for i, row in enumerate(rows)]
         known: dict[Hashable, int] = {}
         ids = np.array([known.setdefault(h, len(known)) for row in lists for h in row], dtype=np.int64)
         edges = np.cumsum([0, *(len(row) for row in lists)], dtype=np.int64)
@@ -103,6 +108,17 @@ class BlockPaths:
         edges = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
         start = np.repeat(self.offsets[:-1][chosen] - edges[:-1], lengths)
         return BlockPaths(edges, self.nodes[start + np.arange(int(edges[-1]))], self.parent, self.block_tokens)
+
+
+def _whole(name: str, values: Any) -> Int[np.ndarray, "n"]:
+    """Return the values as one row of int64; anything else raises `InputError`."""
+    try:
+        array = np.asarray(values)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+            raise TypeError
+        return array.astype(np.int64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {values!r}; expected one row of whole numbers") from None
 
 
 def _shortened(

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["FORMAT", "SCHEMA_FILE", "SCHEMA_VERSION", "RunHeader", "header_of", "info_of", "parse_header"]
+__all__ = [
+    "CLUSTER_FORMAT",
+    "FORMAT",
+    "SCHEMA_FILE",
+    "SCHEMA_VERSION",
+    "RunHeader",
+    "header_of",
+    "info_of",
+    "parse_header",
+]
 
 import json
 import math
@@ -15,6 +24,7 @@ from tileq_engine.run import Run, RunInfo, Slo
 from tileq_theory.errors import InputError
 
 FORMAT: Final = "tileq-run"
+CLUSTER_FORMAT: Final = "tileq-cluster-run"  # of `tileq_engine.cluster.header`
 SCHEMA_VERSION: Final = 1
 SCHEMA_FILE = Path(__file__).with_name("run_header.schema.json")
 
@@ -114,10 +124,10 @@ def header_of(run: Run) -> RunHeader:
         plain = json.loads(json.dumps(facts, allow_nan=False))
         return RunHeader.model_validate(plain)
     except (TypeError, ValueError) as error:
-        raise InputError(f"the run's facts cannot be stored as JSON: {_first(error)}") from None
+        raise InputError(f"the run's facts cannot be stored as JSON: {first_fault(error)}") from None
 
 
-def _first(error: Exception) -> str:
+def first_fault(error: Exception) -> str:
     if isinstance(error, ValidationError):
         item = error.errors()[0]
         return f"{'.'.join(map(str, item['loc'])) or 'header'}: {item['msg']}"
@@ -130,6 +140,8 @@ def parse_header(text: str, source: str) -> RunHeader:
         data = json.loads(text)
     except ValueError:
         raise InputError(f"{source}: the header is not JSON; expected a file written by Run.save") from None
+    if isinstance(data, dict) and data.get("format") == CLUSTER_FORMAT:
+        raise InputError(f"{source}: holds the runs of a cluster; read it with ClusterRun.load, and take its .run()")
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise InputError(f"{source}: not a saved run; expected a file written by Run.save")
     version = data.get("schema_version")
@@ -138,7 +150,7 @@ def parse_header(text: str, source: str) -> RunHeader:
     try:
         return RunHeader.model_validate(data)
     except ValidationError as error:
-        raise InputError(f"{source}: {_first(error)}") from None
+        raise InputError(f"{source}: {first_fault(error)}") from None
 
 
 def info_of(header: RunHeader) -> RunInfo:

@@ -6,7 +6,7 @@ checksums find damaged bytes; the header's schema finds foreign files. Loading g
 
 from __future__ import annotations
 
-__all__ = ["atomic_write", "identical_runs", "load_run", "save_run"]
+__all__ = ["HEADER", "atomic_write", "header_text", "identical_runs", "load_run", "reading", "save_run", "write_npz"]
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ import os
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +23,12 @@ import numpy as np
 from tileq_engine.gaps import GapDistribution, GapHistogram, GapPairs
 from tileq_engine.observed import BOTTLENECK_ARRAYS, TENANT_ARRAYS, Bottlenecks, TenantRecord
 from tileq_engine.run import LATER_FIELDS, REQUEST_FIELDS, SAMPLE_FIELDS, GapGroup, Run
-from tileq_theory.errors import InputError
+from tileq_theory.errors import InputError, no_such_file
 
 if TYPE_CHECKING:
     from tileq_engine.run_header import RunHeader
 
-_HEADER = "header"
+HEADER = "header"
 # what the zip and array readers raise on damaged bytes (RuntimeError: a flag says "encrypted", or an unknown method)
 _DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, AttributeError, RuntimeError)
 
@@ -89,19 +89,17 @@ def save_run(run: Run, path: str | Path) -> Path:
     from tileq_engine.run_header import header_of
 
     text = header_of(run).model_dump_json().encode()
-    arrays = {_HEADER: np.frombuffer(text, dtype=np.uint8), **_arrays_of(run)}
-
-    return atomic_write(path, lambda part: _write_npz(part, arrays))
+    return atomic_write(path, lambda part: write_npz(part, text, _arrays_of(run)))
 
 
-def _write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def write_npz(path: Path, header: bytes, arrays: Mapping[str, np.ndarray]) -> None:
     """Write an NPZ file as numpy does, but compressed at the quickest level and without the time of day.
 
-    Level 1 takes less than half of the time of numpy's fixed level 6 for a few per cent more space; a constant date
-    makes the same run the same bytes.
+    The header's text is an array of bytes in front. Level 1 takes less than half of the time of numpy's fixed level 6
+    for a few per cent more space; a constant date makes the same run the same bytes.
     """
     with zipfile.ZipFile(path, "w") as archive:
-        for name, array in arrays.items():
+        for name, array in {HEADER: np.frombuffer(header, dtype=np.uint8), **arrays}.items():
             buffer = io.BytesIO()
             np.lib.format.write_array(buffer, np.ascontiguousarray(array), allow_pickle=False)
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), buffer.getvalue(), zipfile.ZIP_DEFLATED, 1)
@@ -128,6 +126,38 @@ def _observed(arrays: Mapping[str, np.ndarray], header: RunHeader) -> tuple[Tena
     return tenants, bottlenecks
 
 
+@contextlib.contextmanager
+def reading(path: str | Path, writer: str = "Run.save") -> Iterator[Any]:
+    """Open an NPZ file that `writer` wrote; what is wrong with it becomes an `InputError` that names the file.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, damaged or foreign, or if the reading of it finds so.
+    """
+    source = str(path)
+    if not Path(path).is_file():
+        raise no_such_file(source, f"a run written by {writer}")
+    try:
+        if not zipfile.is_zipfile(path):
+            raise InputError(f"{source}: not a saved run, or cut short; expected a file written by {writer}")
+        with np.load(path, allow_pickle=False) as stored:
+            if HEADER not in stored.files:
+                raise InputError(f"{source}: not a saved run; expected a file written by {writer}")
+            yield stored
+    except InputError as error:
+        raise error if source in str(error) else InputError(f"{source}: {error}") from None
+    except KeyError as error:
+        raise InputError(f"{source}: array {error} is missing; the file is damaged or foreign") from None
+    except _DAMAGE as error:
+        raise InputError(f"{source}: cannot be read as a saved run ({error}); the file is damaged or foreign") from None
+
+
+def header_text(stored: Any) -> str:
+    """Return the JSON text in the header of an open file."""
+    return str(stored[HEADER].tobytes().decode())
+
+
 def load_run(path: str | Path) -> Run:
     """Return the run stored in `path`.
 
@@ -138,17 +168,9 @@ def load_run(path: str | Path) -> Run:
     """
     from tileq_engine.run_header import info_of, parse_header
 
-    source = str(path)
-    if not Path(path).is_file():
-        raise InputError(f"{source}: no such file; expected a run written by Run.save")
-    try:
-        if not zipfile.is_zipfile(path):
-            raise InputError(f"{source}: not a saved run, or cut short; expected a file written by Run.save")
-        with np.load(path, allow_pickle=False) as stored:
-            if _HEADER not in stored.files:
-                raise InputError(f"{source}: not a saved run; expected a file written by Run.save")
-            arrays = {name: stored[name] for name in stored.files}
-        header = parse_header(arrays[_HEADER].tobytes().decode(), source)
+    with reading(path) as stored:
+        header = parse_header(header_text(stored), str(path))
+        arrays = {name: stored[name] for name in stored.files}
         groups = tuple(
             GapGroup(item.class_index, item.tier, _gaps_from(arrays, place, item))
             for place, item in enumerate(header.gaps)
@@ -156,12 +178,6 @@ def load_run(path: str | Path) -> Run:
         requests = _table(arrays, "requests", REQUEST_FIELDS)
         samples = _table(arrays, "samples", SAMPLE_FIELDS)
         return Run(requests, samples, groups, header.counters, info_of(header), *_observed(arrays, header))
-    except InputError as error:
-        raise error if source in str(error) else InputError(f"{source}: {error}") from None
-    except KeyError as error:
-        raise InputError(f"{source}: array {error} is missing; the file is damaged or foreign") from None
-    except _DAMAGE as error:
-        raise InputError(f"{source}: cannot be read as a saved run ({error}); the file is damaged or foreign") from None
 
 
 def _table(arrays: Mapping[str, np.ndarray], kind: str, names: tuple[str, ...]) -> dict[str, np.ndarray]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 __all__ = ["cumulative_at", "queue_path", "run_verdict", "time_average", "work_path"]
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -108,19 +109,25 @@ def work_path(run: Run, grid_ps: Int[np.ndarray, "t"]) -> Float[np.ndarray, "t"]
     return np.maximum(arrived - served, 0.0)
 
 
-def _first_stay_ps(run: Run) -> int:
-    """Return the median time from admission to the end of the first tenth of the requests, ps.
+def _first_stay_s(run: Run) -> float:
+    """Return how long the work of the first tenth of the requests stays, from admission to the end, seconds.
 
-    Waiting for admission is left out: where a policy carries a sixth of what arrives, even the first tenth waits for
-    most of the run, and that is backlog, not filling. The age stands in for a time that the end of the run cut off.
-    Requests that were never served do not count.
+    The median over tokens: half of the work is of requests that stay longer. Among lengths of heavy tail the long ones
+    fill the system, however few they are. Waiting for admission is left out: where a policy carries a sixth of what
+    arrives, even the first tenth waits for most of the run, and that is backlog, not filling. Requests that were never
+    served do not count. A median that the end of the run cuts off is not known: inf.
     """
-    table = _accepted(run, "admit_ps", "finish_ps")
+    table = _accepted(run, "admit_ps", "finish_ps", "prompt_tokens", "output_tokens")
     first = slice(max(table["admit_ps"].size // 10, 1))
     admit, finish = table["admit_ps"][first], table["finish_ps"][first]
     served = admit >= 0
-    stays = np.where(finish >= 0, finish, run.info.end_ps)[served] - admit[served]
-    return int(np.median(stays)) if stays.size else 0
+    if not served.any():
+        return 0.0
+    stays = (np.where(finish >= 0, finish, run.info.end_ps) - admit)[served]
+    order = np.argsort(stays)
+    work = np.cumsum((table["prompt_tokens"] + table["output_tokens"])[first][served][order])
+    median = order[np.searchsorted(work, work[-1] / 2)]
+    return int(stays[median]) / PS_PER_S if finish[served][median] >= 0 else math.inf
 
 
 def run_verdict(run: Run, **options: Any) -> StabilityVerdict:
@@ -147,13 +154,16 @@ def run_verdict(run: Run, **options: Any) -> StabilityVerdict:
     late = 1 if run.info.token_convention == "engine" else 0
     inside = (table["arrival_ps"] >= middle) & (table["arrival_ps"] <= last)
     work = int(table["prompt_tokens"][inside].sum() + np.maximum(table["output_tokens"][inside] - late, 0).sum())
+    # what is there at the first arrival and all that came with it: a backlog to begin with is no growth
+    path = work_path(run, np.append(grid, first))
     answer = stability_verdict(
-        work_path(run, grid),
+        path[:-1],
         step_s,
         arriving_work_per_s=work / ((last - middle) / PS_PER_S),
         arrivals=int(inside.sum()),
         stopped_by_backlog=stopped,
-        stay_s=_first_stay_ps(run) / PS_PER_S,
+        stay_s=_first_stay_s(run),
+        begin_work=float(path[-1]),
         **options,
     )
     return _with_those_who_never_fit(run, answer)

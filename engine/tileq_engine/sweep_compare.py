@@ -40,6 +40,7 @@ COLUMNS = (
     ("slo_attainment", "slo_attainment.all"),
     ("rejected_share", "requests.rejected_share"),
 )
+_OF_TENANT = ("weight", "service_share", "contended_share", "fair_share", "starved_s")
 _COMPARED = ("ttft_s.p50", "ttft_s.p99", "tbt_s.p99", "e2e_s.mean")
 
 
@@ -56,7 +57,11 @@ class Comparison:
     baseline: str
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row a (workload, policy, rate): statistics (means over replications), verdict, capacity."""
+        """Return one row a (workload, policy, rate): statistics (means over replications), verdict, capacity.
+
+        With a prefix cache also `hit_rate`; with tenants `jain_index`, `share_error`, `starved_max_s`, and under
+        `tenants` what each got.
+        """
         found = []
         for document in self.sweep.combined():
             row: dict[str, Any] = {name: document[name] for name in ("workload", "policy", "rate_per_s", "stable")}
@@ -64,6 +69,7 @@ class Comparison:
                 value = statistic(document, path)
                 row[column] = None if math.isnan(value) else value
             capacity = self.capacity.get((row["policy"], row["workload"]))
+            row |= _shared(document)
             found.append({**row, "capacity_per_s": None if capacity is None else capacity.rate_per_s})
         return found
 
@@ -71,6 +77,7 @@ class Comparison:
         """Return the rows as aligned text; times in seconds."""
         rows = self.rows()
         names = [name for name in rows[0] if name != "workload" or len(self.sweep.workloads) > 1]
+        names = [name for name in names if name != "tenants"]
         names = [n for n in names if any(row[n] is not None and (n, row[n]) != ("rejected_share", 0.0) for row in rows)]
         cells = [names, *([_cell(row[name]) for name in names] for row in rows)]
         widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
@@ -127,6 +134,22 @@ class Comparison:
         return figure
 
 
+def _shared(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a prefix cache found and what the tenants got, where there are such."""
+    found: dict[str, Any] = {}
+    if "prefix_cache" in document:
+        found["hit_rate"] = document["prefix_cache"]["hit_rate"]
+    if "tenants" in document:
+        tenants = document["tenants"]
+        found |= {name: tenants[name] for name in ("jain_index", "share_error")}
+        found["starved_max_s"] = tenants["starved_s"]["max"]
+        found["tenants"] = {
+            name: {**{key: each[key] for key in _OF_TENANT}, "ttft_p99_s": each["ttft_s"]["p99"]}
+            for name, each in tenants["each"].items()
+        }
+    return found
+
+
 def _cell(value: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
@@ -150,6 +173,7 @@ def compare(
     requests: int = 4000,
     slo: Slo | tuple[Slo, ...] | None = None,
     tiers: Mapping[str, Any] | None = None,
+    source: Any = None,
     replications: int = 5,
     seed: int = 0,
     criterion: Criterion | None = None,
@@ -171,7 +195,7 @@ def compare(
         Requests a second.
     simulate
         simulate(scenario) -> `Run`; None: the engine's simulator on `time` (`EngineSimulation` with `config`,
-        `requests`, `slo`, `tiers`).
+        `requests`, `slo`, `tiers`, `source`).
     workload
         A `Workload`, or a mapping of names to several.
     criterion
@@ -187,7 +211,7 @@ def compare(
     if simulate is None:
         if time is None or workload is None:
             raise InputError("compare needs an iteration time and a workload, or a simulate function of your own")
-        engine = EngineSimulation(time, config, requests, slo, tiers)
+        engine = EngineSimulation(time, config, requests, slo, tiers, source=source)
         simulate, settings, policies = engine, engine.to_dict(), engine_policies(policies)
         chosen = backend or "threads"
     else:

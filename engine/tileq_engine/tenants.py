@@ -11,8 +11,10 @@ import numpy as np
 
 from tileq_engine.fairness import ACCOUNT, ACCOUNT_FIELDS, FIRST_BACKGROUND
 from tileq_engine.requests import Requests
-from tileq_theory.errors import InputError, finite, near_matches, nonnegative, positive, positive_int
+from tileq_theory.errors import InputError, finite, near_matches, nonnegative, positive, positive_int, sequence
 
+_OF = {"names": "words", "weights": "numbers", "quotas": "whole numbers", "priorities": "whole numbers",
+       "deadlines_s": "seconds"}  # fmt: skip
 _CHARGE = 1 << 20  # virtual tokens that a token of price 1 adds to the counter of the heaviest tenant
 _MOST_PRIORITY = 2**31 - 2
 
@@ -52,8 +54,14 @@ class Tenants:
     output_price: float = 2.0
 
     def __post_init__(self) -> None:
+        for field in ("names", "weights", "quotas", "priorities", "deadlines_s"):
+            given = getattr(self, field)
+            object.__setattr__(self, field, () if given is None else sequence(f"{field} of tenants", given, _OF[field]))
         if not self.names:
             raise InputError("no tenant was given; expected at least one name")
+        odd = next((name for name in self.names if not isinstance(name, str) or not name), None)
+        if odd is not None:
+            raise InputError(f"a tenant's name is {odd!r}; expected a word")
         twice = next((name for name in self.names if self.names.count(name) > 1), None)
         if twice is not None:
             raise InputError(f"tenant {twice!r} is given twice; expected every name once")

@@ -30,6 +30,21 @@ with T mean service times in the second half:
 
 Wrong verdicts (unstable below load 1, stable at 1.05 or more) stay at or below 2 %; the interval covers the true
 drift in .91 to .98 of the runs. To decide near load 1 simulate more requests, or pool replications (`pooled_verdict`).
+A load between 1 and 1/(1 - theta), 1.0204, grows more slowly than the threshold: the longer the run, the surer it is
+called "stable". It is a verdict on growth worth the name, not on the last percents before load 1.
+
+*Filling is not growth.* Until the first requests have been served the work in system climbs however light the load:
+where the path lasts less than three stays (of half of the work, so that few long requests count) the verdict is
+"undecided". Where many are served at once and each slows the others (decodes that read KV), it climbs for far longer,
+smoothly, and a line through it is significant. What tells is that it slows down: a system at load 1 exactly climbs as
+sqrt(t), its second half by sqrt(2) - 1 = .41 of its first, one below load 1 by less, an overloaded one in the end by
+1. "Unstable" asks that the work grow in the second half by at least .55 of what it grew in the first. And as an
+overload without a bound on residents makes stays as long as the run, however long it is, a ratio surely above .6 over
+a run of one stay or more (a fill has exp(-1/2) = .61 by then, and less from there on) says that it is no fill.
+Measured, with no bound on residents: decodes that read KV at .9 and .98, 8 to 60 runs a cell of 8 to 100 stays of an
+empty system, unstable in 0 to .017 (without the ratio up to .7); an iteration of constant time, 150 to 200 runs a cell
+of .5 to 8 mean stays, geometric outputs or a fifth of them ten times as long as the others, unstable in 0 to .035
+(without the weights up to .4). The ratio costs the queue above at most .04 of its "unstable" runs.
 """
 
 from __future__ import annotations
@@ -57,7 +72,9 @@ from tileq_theory.errors import InputError, nonnegative
 GRID_POINTS = 65
 THRESHOLD_SHARE = 0.02
 LEAST_ARRIVALS = 50
-LEAST_STAYS = 5
+LEAST_STAYS = 3
+LEAST_GROWTH = 0.55
+STEADY_GROWTH = 0.6
 _BANDWIDTH = 0.25
 _UNIT_ROOT_TAU = -4.11
 # Kiefer and Vogelsang 2005, table 1, Bartlett kernel: critical value of the t statistic as a cubic in bandwidth/points
@@ -72,12 +89,17 @@ Stability = Literal["stable", "unstable", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class StabilityVerdict:
-    """The verdict, the slope behind it and the threshold it was held against (work per second)."""
+    """The verdict, the slope behind it and the threshold it was held against (work per second).
+
+    `growth_ratio` is the growth over the second half of the run as a share of that over the first: 1 where it goes on
+    as it began, below `LEAST_GROWTH` where it slows down as a filling system's does; None where there was none.
+    """
 
     verdict: Stability
     slope_per_s: Interval
     threshold_per_s: float
     reason: str
+    growth_ratio: float | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Return the verdict as plain data."""
@@ -86,6 +108,7 @@ class StabilityVerdict:
             "slope_tokens_per_s": self.slope_per_s.to_dict(),
             "threshold_tokens_per_s": self.threshold_per_s,
             "reason": self.reason,
+            "growth_ratio": self.growth_ratio,
         }
 
 
@@ -155,6 +178,14 @@ def _judge(interval: Interval, threshold: float) -> tuple[Stability, str]:
     return "undecided", "the slope's interval contains the threshold: the run is too short or the load too near 1"
 
 
+def _growth_ratio(path: Float[np.ndarray, "n"], rise: float, begin_work: float | None) -> float | None:
+    """Return the rise of the fitted line over that from the run's beginning to the line's; None where there is none."""
+    if begin_work is None:
+        return None
+    before = float(np.mean(path)) - rise / 2.0 - begin_work
+    return rise / before if rise > 0 and before > 0 else None
+
+
 def stability_verdict(
     path: Float[np.ndarray, "n"],
     step_s: float,
@@ -165,6 +196,7 @@ def stability_verdict(
     level: float = 0.95,
     stopped_by_backlog: bool = False,
     stay_s: float = 0.0,
+    begin_work: float | None = None,
 ) -> StabilityVerdict:
     """Judge the path of the work in system over the second half of a run.
 
@@ -180,8 +212,13 @@ def stability_verdict(
         True when the run ended because its backlog hit the bound given for it: "unstable", or "undecided" where the
         slope's interval is wholly below the threshold.
     stay_s
-        How long a request is resident, from admission on, seconds. A path of less than `LEAST_STAYS` of them
-        shows how the system fills and not whether it is stable: "undecided".
+        How long work is resident, from the admission of its request on, seconds (a median over tokens: long requests
+        fill a system); inf where the run is shorter. A path of less than `LEAST_STAYS` of them
+        shows how the system fills and not whether it is stable: "undecided", unless its growth is as steady as that of
+        no fill (`STEADY_GROWTH`, over the path and as long before it, one stay at least).
+    begin_work
+        Work in system (tokens) when the run began, as long before the path as the path lasts; growth that slows down
+        by more than `LEAST_GROWTH` since then is "undecided" instead of "unstable". None: not asked.
     """
     threshold = nonnegative("threshold_share", threshold_share) * nonnegative(
         "arriving_work_per_s", arriving_work_per_s
@@ -192,28 +229,42 @@ def stability_verdict(
         return StabilityVerdict(verdict, none, threshold, "the run is too short for a slope")
     interval = slope_interval(path, step_s, level)
     verdict, reason = _judge(interval, threshold)
+    ratio = _growth_ratio(path, interval.estimate * step_s * (np.asarray(path).size - 1), begin_work)
     if stopped_by_backlog and verdict != "unstable":
         bound = "the backlog reached the bound set for the run"
         if verdict == "undecided":
             return StabilityVerdict("unstable", interval, threshold, bound)
         return StabilityVerdict("undecided", interval, threshold, f"{bound}, yet the work in system hardly grows")
     span_s = step_s * (np.asarray(path).size - 1)
-    if span_s < LEAST_STAYS * stay_s and not stopped_by_backlog:
+    # the lower end of the ratio: chance would lift that of a fill above any mark too often
+    steady = ratio is not None and ratio * interval.low >= STEADY_GROWTH * interval.estimate and 2 * span_s >= stay_s
+    if span_s < LEAST_STAYS * stay_s and not stopped_by_backlog and not steady:
+        served = "longer than the run" if math.isinf(stay_s) else f"for {stay_s:.4g} s"
         reason = (
-            f"the second half of the run lasts {span_s:.4g} s and a request is served for {stay_s:.4g} s: "
+            f"the second half of the run lasts {span_s:.4g} s and a request is served {served}: "
             f"this is how the system fills; a verdict needs {LEAST_STAYS} times that"
         )
         return StabilityVerdict("undecided", replace(interval, settled=False, note=reason), threshold, reason)
     if arrivals < LEAST_ARRIVALS and not stopped_by_backlog:
         reason = f"{arrivals} arrivals in the second half of the run; a verdict needs {LEAST_ARRIVALS}"
         return StabilityVerdict("undecided", interval, threshold, reason)
-    return StabilityVerdict(verdict, interval, threshold, reason)
+    if verdict == "unstable" and not stopped_by_backlog and ratio is not None and ratio < LEAST_GROWTH:
+        return StabilityVerdict("undecided", interval, threshold, _slows(ratio), ratio)
+    return StabilityVerdict(verdict, interval, threshold, reason, ratio)
+
+
+def _slows(ratio: float) -> str:
+    return (
+        f"the work in system grew in the second half of the run by {ratio:.2g} of what it grew in the first: that is "
+        f"how a system fills; a verdict needs {LEAST_GROWTH}, or a longer run"
+    )
 
 
 def pooled_verdict(verdicts: Sequence[StabilityVerdict]) -> StabilityVerdict:
     """Judge independent replications together: mean slope, half-widths added in squares and divided by their number.
 
-    Where one of them only shows how the system fills, so do the others: their mean would be the surer of it.
+    Where one of them only shows how the system fills, so do the others: their mean would be the surer of it. Growth
+    slows down where the median of their growth ratios says so.
     """
     if not verdicts:
         raise InputError("pooled_verdict of no verdicts; expected at least one")
@@ -231,6 +282,10 @@ def pooled_verdict(verdicts: Sequence[StabilityVerdict]) -> StabilityVerdict:
     half = math.sqrt(math.fsum(s.half_width**2 for s in slopes)) / len(slopes)
     pooled = Interval(mean, mean - half, mean + half, slopes[0].level, "pooled HAC", len(slopes))
     verdict, reason = _judge(pooled, threshold)
+    ratios = [v.growth_ratio for v in verdicts if v.growth_ratio is not None]
+    ratio = float(np.median(ratios)) if ratios else None
     if verdict == "undecided" and all(v.verdict == "unstable" for v in verdicts):
         verdict, reason = "unstable", "every replication is unstable"
-    return StabilityVerdict(verdict, pooled, threshold, reason)
+    elif verdict == "unstable" and ratio is not None and ratio < LEAST_GROWTH:
+        verdict, reason = "undecided", _slows(ratio)
+    return StabilityVerdict(verdict, pooled, threshold, reason, ratio)

@@ -91,6 +91,25 @@ def test_the_bound_is_met_and_strict_priority_breaks_it() -> None:
         check_overtaking(strict, step)
 
 
+def test_the_bound_counts_from_the_least_priority_there_is() -> None:
+    asked = Requests.from_arrays(arrival_s=[0, 1, 2], prompt_tokens=5, output_tokens=5, priority=[5, 3, 4])
+    assert overtaking_s(asked, 10.0).tolist() == [20.0, 0.0, 10.0]
+
+
+def test_a_tenant_at_its_quota_is_passed_over_all_the_same() -> None:
+    """The bound is on those who may be admitted: with a quota of 2 for one tenant only the other's requests keep it."""
+    asked = prioritised(7, 400, 150.0).with_(tenant=np.arange(400) % 2)
+    quotas = CONFIG.with_(tenants=Tenants(("bound", "free"), quotas=(2, None)))
+    run = simulate(asked, policy("priority_aging", step_s=0.5), TIME, quotas)
+    with pytest.raises(AssertionError):
+        check_overtaking(run, 0.5)
+    until = run.arrival_ps + np.rint(overtaking_s(asked, 0.5) * 1e12).astype(np.int64)
+    for i in np.flatnonzero(asked.tenant == 1):
+        assert not ((run.arrival_ps > until[i]) & (run.admit_ps < run.admit_ps[i])).any()
+    free = simulate(asked, policy("priority_aging", step_s=0.5), TIME, CONFIG.with_(tenants=Tenants(("a", "b"))))
+    check_overtaking(free, 0.5)
+
+
 def test_no_tenant_starves_under_aging() -> None:
     """Tenants with priorities: the bulk tenant waits for ever under strict priority, and a bounded time with aging."""
     g = np.random.default_rng(11)

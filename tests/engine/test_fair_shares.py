@@ -53,6 +53,16 @@ def test_weights_are_shares_within_one_percent(base: str, weights: tuple[float, 
     assert got.jain is not None and got.jain > 0.999
 
 
+def test_whoever_is_away_has_no_fair_part() -> None:
+    """A third tenant of the largest weight that never asks: the two others are judged by their own 3:1."""
+    fair = Tenants(("gold", "free", "away"), (3.0, 1.0, 40.0))
+    got = tenant_shares(shared(overload(1, 2000), fair))
+    assert got.fair[2] == got.got[2] == 0
+    assert got.fair[0] / got.fair[1] == pytest.approx(3.0)
+    assert got.error is not None and got.error < 0.01
+    assert got.jain is not None and got.jain > 0.999
+
+
 def test_first_come_first_served_knows_no_weights() -> None:
     """The same requests under FCFS: equal tenants, and so far from 3:1; the measure tells."""
     run = shared(overload(1), Tenants(("gold", "free"), (3.0, 1.0)), "sarathi")
@@ -190,6 +200,15 @@ def test_starvation_is_the_longest_time_without_a_token() -> None:
     assert run.tenants is not None
     assert run.tenants.starved_ps.tolist() == [0, 400_000_000_000]
     assert run.tenants.starved_from_ps[1] == 100_000_000_000
+
+
+def test_a_second_request_does_not_end_starvation() -> None:
+    """As above, with another of tenant 1 at .3 s: its first still counts from .1 s on."""
+    asked = Requests.from_arrays(arrival_s=[0.0, 0.1, 0.3], prompt_tokens=8, output_tokens=[50, 2, 2], tenant=[0, 1, 1])
+    config = EngineConfig(max_num_seqs=1, tenants=Tenants(("first", "second")))
+    run = simulate(asked, "sarathi", IterationTime.constant(0.01), config)
+    assert run.tenants is not None
+    assert run.tenants.starved_ps.tolist() == [0, 400_000_000_000]
 
 
 def test_jain() -> None:

@@ -104,3 +104,18 @@ def test_rotating_decodes_take_turns_by_their_last_token() -> None:
     assert fault(x, uncompiled=True) == ""
     served = {tuple(i for i, _, decode in m if decode) for *_, m in reference_decisions(x).iterations}
     assert served >= {(0, 1), (0, 2), (1, 2)}, served
+
+
+# A quota passes the second request over for the third, which then loses its block to the first: when the first has
+# ended, the preempted third goes before the second, although it arrived after it.
+@pytest.mark.parametrize(
+    ("policy", "seed"), [("orca", 1576)], ids=["a preempted request leads one that a quota had passed over"]
+)
+def test_the_preempted_lead_the_queue(policy: str, seed: int) -> None:
+    assert fault(instance(policy, seed), uncompiled=True) == ""
+
+
+# TBT control shrinks the budget to one token while two decodes are critical: both are served, as Sarathi-Serve serves
+# all of its decodes whatever the budget; the reference had held the second up.
+def test_critical_decodes_do_not_ask_the_budget() -> None:
+    assert fault(instance("slai", 434), uncompiled=True) == ""

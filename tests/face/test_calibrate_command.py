@@ -127,7 +127,7 @@ def test_milliseconds_taken_for_seconds_are_questioned(here: Path, capsys: Captu
 
 HEADER = "tokens,pairs,kv_tokens,sequences,seconds,repeats,prefill_tokens\n"
 BAD = {
-    "no such file": ({}, ["calibrate", "absent.csv"], ["absent.csv"]),
+    "no such file": ({}, ["calibrate", "absent.csv"], ["absent.csv: no such file"]),
     "an empty file": ({"a.csv": ""}, ["calibrate", "a.csv"], ["a.csv", "empty"]),
     "garbage": ({"a.txt": "once upon a time\nthere was no profile\n"}, ["calibrate", "a.txt"], ["a.txt"]),
     "bytes": ({"a.bin": "\x00\x01\x02" * 50}, ["calibrate", "a.bin"], ["a.bin"]),
@@ -155,11 +155,15 @@ BAD = {
     "characters of step times": (
         {"a.csv": HEADER},
         ["calibrate", "a.csv", "--chars-per-token", "0"],
-        ["chars_per_token is 0.0"],
+        ["--chars-per-token is 0.0"],
     ),
     "a scheduler of step times": ({"a.csv": HEADER}, ["calibrate", "a.csv", "--policy", "vlm"], ["policy is 'vlm'"]),
-    "a budget of step times": ({"a.csv": HEADER}, ["calibrate", "a.csv", "--token-budget", "9"], ["token_budget is 9"]),
-    "seats of step times": ({"a.csv": HEADER}, ["calibrate", "a.csv", "--max-num-seqs", "9"], ["max_num_seqs is 9"]),
+    "a budget of step times": (
+        {"a.csv": HEADER},
+        ["calibrate", "a.csv", "--token-budget", "9"],
+        ["token-budget is 9"],
+    ),
+    "seats of step times": ({"a.csv": HEADER}, ["calibrate", "a.csv", "--max-num-seqs", "9"], ["--max-num-seqs is 9"]),
     "half a pair": ({"a.csv": HEADER}, ["calibrate", "a.csv", "--where", "engine"], ["'engine'", "KEY=VALUE"]),
     "an unknown model": ({"a.csv": HEADER}, ["calibrate", "a.csv", "--model", "lama-3.1-8b"], ["did you mean"]),
     "a folder that is not there": ({}, ["calibrate", "a.csv", "--out", "nowhere/a.json"], ["nowhere"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import tomllib
 from pathlib import Path
@@ -14,6 +15,8 @@ import tileq as tq
 from tileq.cli.run import run
 from tileq.cluster_file import read_cluster_file
 from tileq.simulating_cluster import CLUSTER_PICTURES
+from tileq_engine.cluster import load_cluster_runs
+from tileq_engine.cluster.saving import identical_cluster_runs
 
 MIXED = """
 router = "power_of_two"
@@ -52,6 +55,7 @@ name = "dec"
 role = "decode"
 count = 2
 """
+CLASSES = ["chat=512:64@3", "code=2048:16@1"]
 QUICK = ["--requests", "150", "--replications", "2", "--class", "chat=512:64@3", "--class", "code=2048:16@1"]
 
 
@@ -87,6 +91,8 @@ def test_simulated_document(mixed: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert [node["name"] for node in given["nodes"]] == ["fast-0", "fast-1", "slow"]
     assert given["requests"]["finished"] == given["requests"]["offered"] == 300
     assert sum(node["finished"] for node in given["nodes"]) == 300, "counts are of all replications"
+    assert sum(node["routed"] for node in given["nodes"]) == 300 + given["moves"]["node failed"]
+    assert given["moves"]["node failed"] == sum(int((run.moves.reason == 0).sum()) for run in python.runs)
     assert given["utilisation"] == pytest.approx(0.6)
     assert given["rate_per_s"] == pytest.approx(0.6 * given["capacity"]["rate_per_s"])
     assert given["capacity"]["kkt"]["ok"]
@@ -114,17 +120,80 @@ def test_pools_move_kv(pools: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert flows["pre"] == pytest.approx(flows["dec"])
 
 
-def test_runs_are_saved_exported_and_drawn(mixed: Path, pools: Path, tmp_path: Path) -> None:
-    saved, table = tmp_path / "run.npz", tmp_path / "run.csv"
-    common = ["--load", "0.6", *QUICK[:2], "--replications", "1", *QUICK[4:]]
-    assert run(["simulate", "--cluster", str(mixed), *common, "--save", str(saved), "--export", str(table)]) == 0
-    kept = tq.Run.load(saved)
-    assert int(np.sum(kept.requests["finish_ps"] >= 0)) == 150
-    assert kept.info.class_names == ("chat", "code")
-    assert len(table.read_text(encoding="utf-8").splitlines()) == 151
+def test_every_replication_is_saved_and_exported(mixed: Path, tmp_path: Path) -> None:
+    saved, table, folder = tmp_path / "run.npz", tmp_path / "run.csv", tmp_path / "kept"
+    common = ["simulate", "--cluster", str(mixed), "--load", "0.6", *QUICK]
+    assert run([*common, "--save", str(saved), "--export", str(table), "--folder", str(folder)]) == 0
+    runs = load_cluster_runs(saved)
+    assert len(runs) == 2 and not identical_cluster_runs(*runs)
+    assert all(int(np.sum(kept.finish_ps >= 0)) == 150 and kept.class_names == ("chat", "code") for kept in runs)
+    python = tq.simulate(cluster=mixed, load=0.6, requests=150, replications=2, progress=False, classes=CLASSES)
+    assert all(map(identical_cluster_runs, runs, python.runs)), "those that were not kept are simulated again"
+    with table.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["replication"] for row in rows] == ["0"] * 150 + ["1"] * 150
+    assert [row["node"] for row in rows[:150]] == [runs[0].nodes[k].name for k in runs[0].node.tolist()]
+    assert any(row["nodes"].startswith("fast-1 > ") for row in rows), "the planned failure moved somebody"
+
+
+def test_killed_replications_go_on(mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What had finished is not simulated again, whole runs included; another question is an error."""
+    from tileq import simulating_cluster as module
+
+    made: list[int] = []
+    real = module.run_once
+
+    def counted(setting: Any, rate: float, count: int, streams: Any) -> Any:
+        if streams.replication == 2 and not (tmp_path / "go on").exists():
+            raise KeyboardInterrupt
+        made.append(streams.replication)
+        return real(setting, rate, count, streams)
+
+    monkeypatch.setattr(module, "run_once", counted)
+    question: dict[str, Any] = {
+        "cluster": mixed, "load": 0.6, "requests": 100, "replications": 3, "progress": False, "classes": CLASSES,
+    }  # fmt: skip
+    folder = tmp_path / "kept"
+    with pytest.raises(KeyboardInterrupt):
+        tq.simulate(**question, folder=folder, keep_runs=True)
+    (tmp_path / "go on").touch()
+    finished = sorted(path.name for path in folder.glob("run-*.npz"))
+    before = len(made)
+    again = tq.simulate(**question, folder=folder, keep_runs=True)
+    assert sorted(made[before:]) == [r for r in range(3) if f"run-{r}.npz" not in finished]
+    made.clear()
+    third = tq.simulate(**question, folder=folder, keep_runs=True)
+    assert made == []
+    fresh = tq.simulate(**question)
+    assert again.to_dict() == third.to_dict() == fresh.to_dict()
+    assert all(map(identical_cluster_runs, third.runs, fresh.runs))
+    with pytest.raises(tq.InputError, match=r"rate_per_s is .* now but was"):
+        tq.simulate(**{**question, "load": 0.5}, folder=folder)
+
+
+def test_other_conversations_are_another_question(tmp_path: Path) -> None:
+    """Their lengths are the same; how long they think is not."""
+    asked: dict[str, Any] = {
+        "cluster": {"router": "session_affinity", "node": [{"name": "gpu", "count": 2}]},
+        "rate": 5, "requests": 50, "replications": 1, "progress": False, "folder": tmp_path,
+    }  # fmt: skip
+    tq.simulate(**asked, conversations="turns=5:system=64:user=64:answer=64:think=5")
+    with pytest.raises(tq.InputError, match=r"source\.think_s"):
+        tq.simulate(**asked, conversations="turns=5:system=64:user=64:answer=64:think=6")
+
+
+def test_pictures_are_drawn_to_the_byte(pools: Path, tmp_path: Path) -> None:
     answer = tq.simulate(cluster=pools, load=0.6, requests=80, replications=1, classes=["512:64"], progress=False)
+    with pytest.raises(tq.InputError, match="no node has prefix_cache"):
+        answer.plot(tmp_path / "x.svg", "hits")
+    caching = tq.simulate(
+        cluster={"node": [{"name": "gpu", "count": 2, "prefix_cache": True}]}, requests=80, replications=1, rate=20,
+        conversations="turns=4:system=64:user=32:answer=32:think=2", progress=False,
+    )  # fmt: skip
+    assert caching.to_dict()["prefix_cache"]["hit_rate"] > 0, "what was found, beside what theory says"
     for picture in CLUSTER_PICTURES:
         path = tmp_path / f"{picture}.svg"
+        answer = caching if picture == "hits" else answer
         answer.plot(path, picture)
         before = path.read_bytes()
         answer.plot(path, picture)
@@ -137,7 +206,7 @@ def test_the_text_names_what_binds(mixed: Path, pools: Path, capsys: pytest.Capt
     assert run(["simulate", "--cluster", str(mixed), "--load", "0.6", *QUICK]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "no router exceeds" in printed and "fast and slow would be full" in printed
-    assert "since node failed" in printed
+    assert "off a node that failed" in printed and "not empty" in printed
     assert run(["plan", "--cluster", str(pools), *QUICK[4:], "--rate", "5"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "full then" in printed and "ports" in printed and "at the rate asked" in printed
@@ -166,7 +235,9 @@ def test_sessions_stay_on_their_node_and_find_their_prefix() -> None:
         )  # fmt: skip
         counters = answer.first.counters
         hits[router] = counters["prefix_hit_tokens"] / counters["prefix_lookup_tokens"]
-        assert any("prefix caches" in text for text in answer.to_dict()["warnings"])
+        told = answer.to_dict()["prefix_cache"]
+        assert told["conversations_together"] == (router != "random")
+        assert told["rate_gain"] > 0
     assert hits["session_affinity"] > 1.3 * hits["random"]
     assert hits["prefix_affinity:slack=64"] > 1.3 * hits["random"]
 

@@ -37,9 +37,25 @@ COMMANDS = {
         f"simulate {what}": f"simulate --requests 80 --replications 1 --class 300:30 --load 0.9 --picture {what}"
         for what in ("queues", "batches", "kv", "gantt")
     },
+    "simulate hits": "simulate --requests 80 --replications 1 --conversations turns=5:system=256:user=32:answer=64"
+    " --load 0.5 --prefix-cache --picture hits",
+    "simulate tenants": "simulate --requests 200 --replications 1 --class 300:30 --load 1.2 --policy vtc"
+    " --picture tenants --tenant gold=3@0.5 --tenant free=1@0.3 --tenant batch=0.5@0.2",
+    "nodes": "simulate --cluster NODES --requests 80 --replications 1 --class 300:30 --load 0.8 --picture nodes",
+    "many nodes": "simulate --cluster MANY --requests 300 --replications 1 --class 300:30 --load 0.8 --picture nodes",
+    "pools": "simulate --cluster POOLS --requests 80 --replications 1 --class 300:30 --load 0.9 --picture pools",
+    "shares on a cluster": "simulate --cluster NODES --requests 80 --replications 1 --class chat=300:30"
+    " --class code=900:20 --load 0.8 --picture tenants",
     "compare": "compare --policies sarathi,slai,vllm_v1,orca --requests 60 --replications 2 --rates 6,12 --slo-ttft 9",
     "fluid": "analyze fluid --class 512:64 --load 0.8",
     "disaggregate": "analyze disaggregate --nodes 2",
+}
+CLUSTERS = {
+    "NODES": "[[node]]\nname = 'new'\ncount = 2\n"
+    "[[node]]\nname = 'old'\ngpu = 'a100-sxm-80gb'\ncount = 2\nweight = 0.5\n",
+    "MANY": "[[node]]\nname = 'gpu'\ncount = 24\n",
+    "POOLS": "[link]\ngb_per_s = 2\n[[node]]\nname = 'pre'\nrole = 'prefill'\ncount = 2\n"
+    "[[node]]\nname = 'dec'\nrole = 'decode'\n",
 }
 REPRODUCED = sorted(path.stem for path in (ROOT / "paper_repro" / "results").glob("*.json"))
 
@@ -115,14 +131,30 @@ def check(figure: Figure, settings: dict[str, Any], what: str) -> None:
         size = px_per_pt * text.get_fontsize()
         assert size >= SMALLEST_PX, f"{what}: {text.get_text()!r} is {size:.1f} px high in a README"
     assert not alike(figure), f"{what}: the same in grey: {alike(figure)}"
+    page = figure.bbox
+    for legend in (*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend())):
+        box = legend.get_window_extent()
+        assert page.x0 <= box.x0 and box.x1 <= page.x1, f"{what}: the legend is cut off at the page's edge"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_figures_of_the_commands(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(COMMANDS[name])
+    for word in set(words) & set(CLUSTERS):
+        (tmp_path / "cluster.toml").write_text(CLUSTERS[word], encoding="utf-8")
+        words[words.index(word)] = str(tmp_path / "cluster.toml")
     with written() as found:
-        assert run([*shlex.split(COMMANDS[name]), "--plot", str(tmp_path / "figure.svg"), "--json"]) == 0
+        assert run([*words, "--plot", str(tmp_path / "figure.svg"), "--json"]) == 0
     assert len(found) == 1
     check(*found[0], name)
+
+
+def test_figure_of_the_hits_of_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "two.toml").write_text('[[node]]\nname = "a"\ncount = 2\nprefix_cache = true\n')
+    asked = f"simulate --cluster {tmp_path}/two.toml --workload conversations:turns=3 --requests 80 --replications 1"
+    with written() as found:
+        assert run([*asked.split(), "--plot", str(tmp_path / "figure.svg"), "--picture", "hits", "--json"]) == 0
+    check(*found[0], "hits of a cluster")
 
 
 @pytest.mark.parametrize("limits", [[0.012, np.inf], [0.011, 0.0115, 0.015, np.inf], [0.011, 0.0115, np.inf]])

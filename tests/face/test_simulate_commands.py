@@ -205,9 +205,12 @@ REFUSED = {
     "no replications": (["simulate", "--replications", "0"], ["replications is 0"]),
     "a seed below 0": (["simulate", "--seed", "-1"], ["seed is -1"]),
     "a share above 1": (["simulate", "--paying", "1.5"], ["paying is 1.5"]),
-    "half a block": (["simulate", "--kv-tokens", "10"], ["kv_tokens is 10", "block of 16"]),
-    "memory below any request": (["simulate", "--kv-tokens", "32", "--class", "64:8"], ["kv_tokens is 32", "nothing"]),
-    "no budget": (["simulate", "--token-budget", "0"], ["token_budget is 0"]),
+    "half a block": (["simulate", "--kv-tokens", "10"], ["--kv-tokens is 10", "block of 16"]),
+    "memory below any request": (
+        ["simulate", "--kv-tokens", "32", "--class", "64:8"],
+        ["kv-tokens is 32", "nothing"],
+    ),
+    "no budget": (["simulate", "--token-budget", "0"], ["--token-budget is 0"]),
     "a kind of file": (["simulate", "--export", "x.txt"], ["--export is 'x.txt'", ".csv or .parquet"]),
     "a kind of run": (["simulate", "--save", "x.txt"], ["--save is 'x.txt'", ".npz"]),
     "no folder for it": (["simulate", "--save", "no/such/x.npz"], ["no/such", "not a folder"]),
@@ -219,10 +222,10 @@ REFUSED = {
     "rates in words": (["compare", "--rates", "a,b"], ["'a,b'"]),
     "rates without end": (["compare", "--rates", "1:1000:0.1"], ["at most 200"]),
     "a rate of 0 among rates": (["compare", "--rates", "0,1"], ["rate is 0"]),
-    "a limit of 0": (["compare", "--slo-ttft", "0"], ["slo_ttft is 0"]),
+    "a limit of 0": (["compare", "--slo-ttft", "0"], ["--slo-ttft is 0"]),
     "a budget that its slots overfill": (
         ["simulate", "--policy", "vllm_v1", "--token-budget", "8", "--max-num-seqs", "9"],
-        ["token_budget is 8", "max_num_seqs 9"],
+        ["--token-budget is 8", "--max-num-seqs 9"],
     ),
 }
 

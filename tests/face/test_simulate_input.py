@@ -151,12 +151,12 @@ def test_kept_results_are_not_another_settings(tmp_path: Path, capsys: Capture) 
     ("arguments", "says"),
     [
         (["--picture", "kv"], "--picture kv without --plot"),
-        (["--token-budget", "10", "--max-num-seqs", "100"], "token_budget is 10 and max_num_seqs 100"),
+        (["--token-budget", "10", "--max-num-seqs", "100"], "--token-budget is 10 and --max-num-seqs 100"),
         (["--requests", "1e18"], "expected at most 10,000,000"),
         (["--replications", "1e9"], "expected at most 10,000"),
         (["--rate", "-1"], "rate is -1.0; expected a number above 0"),
         (["--rate", "1e-300"], "at 1e-300 requests/s arrive until"),
-        (["--preemption", "swap", "--swap-gb-per-s", "0"], "swap_gb_per_s is 0"),
+        (["--preemption", "swap", "--swap-gb-per-s", "0"], "--swap-gb-per-s is 0"),
     ],
 )
 def test_options_that_cannot_be(arguments: list[str], says: str, capsys: Capture) -> None:
@@ -220,7 +220,7 @@ def test_a_limit_out_of_reach_is_a_capacity_of_zero(capsys: Capture) -> None:
 
 
 def test_rates_may_begin_with_a_sign(capsys: Capture) -> None:
-    assert "rate is -1" in complaint(["compare", "--rates", "-1,2", *SMALL], capsys)
+    assert "--rates is -1" in complaint(["compare", "--rates", "-1,2", *SMALL], capsys)
     two = ["region", "--class", "64:8", "--class", "32:8"]
     assert "rates are [-1.0, 1.0]" in complaint([*two, "--at", "-1,1"], capsys)
 

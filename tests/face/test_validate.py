@@ -150,7 +150,14 @@ def test_what_cannot_be_is_refused_before_anything_is_profiled(changes: dict[str
     ("words", "says"),
     [
         (["--executor", "sglang"], "executor is 'sglang'; expected torch or vllm"),
-        (["--executor", "vllm", "--out", "x.md"], "--out is not taken with --executor vllm"),
+        (["--executor", "vllm", "--smoke"], "--smoke is not taken with --executor vllm; leave it out"),
+        (["--executor", "vllm", "--budget", "60"], "--budget is not taken with --executor vllm"),
+        (["--no-server"], "--no-server is not taken with --executor torch; use vllm"),
+        (["--executor", "vllm", "--policies", "sarathi,sarathi"], "each once"),
+        (
+            ["--executor", "vllm", "--policies", "sarathi", "--fractions", "0.7,-1"],
+            "rate is -1.0; expected a number above 0",
+        ),
         (["--executor", "vllm", "--policies", "wait"], "policy 'wait' is none of vLLM's here"),
         (["--executor", "vllm", "--policies", "sarathi", "--clock", "busy"], "clock is 'busy'"),
         (["--executor", "vllm", "--policies", "sarathi", "--model", "nowhere"], "no folder with config.json"),

@@ -26,7 +26,7 @@ def refused(path, *words, **options):
 
 class TestFile:
     def test_missing(self, tmp_path):
-        refused(tmp_path / "none.csv", "none.csv", "does not exist")
+        refused(tmp_path / "none.csv", "none.csv", "no such file")
 
     def test_directory(self, tmp_path):
         refused(tmp_path, "directory")

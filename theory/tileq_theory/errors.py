@@ -11,22 +11,30 @@ __all__ = [
     "SolveError",
     "TileqError",
     "boolean",
+    "choice",
     "finite",
     "instance",
     "near_matches",
+    "no_such_file",
     "nonnegative",
     "nonnegative_int",
     "positive",
     "positive_int",
+    "row_of_numbers",
+    "sequence",
 ]
 
 import difflib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 
 class TileqError(Exception):
-    """Base of every error that Tileq raises on purpose."""
+    """Base of every error that Tileq raises on purpose; its message is one line, whatever was given."""
+
+    def __init__(self, *told: object) -> None:
+        super().__init__(*(" ".join(t.split()) if isinstance(t, str) and "\n" in t else t for t in told))
 
 
 class InputError(TileqError, ValueError):
@@ -35,6 +43,9 @@ class InputError(TileqError, ValueError):
 
 class SolveError(TileqError, RuntimeError):
     """A solver ended without an answer; the message carries its status and the remedy."""
+
+
+_LARGEST = 2.0**62  # what the kernels' whole numbers hold, with room to add two of them
 
 
 def _truth(value: object) -> bool:
@@ -89,7 +100,9 @@ def positive_int(name: str, value: float) -> int:
     number = finite(name, value)
     if number < 1 or number != int(number):
         raise InputError(f"{name} is {value!r}; expected a whole number that is 1 or more")
-    return int(number)
+    if number > _LARGEST:
+        raise InputError(f"{name} is {value!r}; expected at most 2^62")
+    return int(value)
 
 
 def instance(name: str, value: object, kind: type) -> None:
@@ -104,6 +117,64 @@ def nonnegative_int(name: str, value: float) -> int:
     if number < 0 or number != int(number):
         raise InputError(f"{name} is {value!r}; expected a whole number that is 0 or more")
     return int(value)
+
+
+def choice(name: str, value: object, known: Sequence[str]) -> str:
+    """Return `value` if it is one of the known words, else raise `InputError` that lists or suggests them.
+
+    Examples
+    --------
+    >>> choice("role", "both", ("both", "decode"))
+    'both'
+    """
+    if not isinstance(value, str) or value not in known:
+        raise InputError(f"{name} is {value!r}; expected one of {', '.join(known)}")
+    return value
+
+
+def sequence(name: str, value: Any, of: str) -> tuple[Any, ...]:
+    """Return the items of a list, tuple or array; a text, a mapping or a lone value raises `InputError`.
+
+    Examples
+    --------
+    >>> sequence("nodes", [1, 2], "nodes")
+    (1, 2)
+    """
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise InputError(f"{name} is {value!r}; expected a sequence of {of}")
+    items: list[Any] = getattr(value, "tolist", lambda: list(value))()
+    return tuple(items)
+
+
+def row_of_numbers(name: str, values: Any, *, whole: bool = False) -> Any:
+    """Return the values as one row of floats (of int64 if `whole`); anything else raises `InputError`.
+
+    Examples
+    --------
+    >>> row_of_numbers("rates", [1, 2.5]).tolist()
+    [1.0, 2.5]
+    """
+    import numpy as np
+
+    try:
+        array = np.asarray(values)
+        if array.ndim != 1 or (array.size and array.dtype.kind not in ("iu" if whole else "iufO")):
+            raise TypeError
+        return array.astype(np.int64 if whole else float)
+    except (TypeError, ValueError):
+        kind = "whole numbers" if whole else "numbers"
+        raise InputError(f"{name} is {values!r}; expected one row of {kind}") from None
+
+
+def no_such_file(path: object, expected: str = "the path of a file") -> InputError:
+    """Return the one error that every reader raises for a file that is not there.
+
+    Examples
+    --------
+    >>> print(no_such_file("trace.csv", "a trace"))
+    trace.csv: no such file; expected a trace
+    """
+    return InputError(f"{path}: no such file; expected {expected}")
 
 
 def near_matches(kind: str, given: object, known: Iterable[str]) -> str:

@@ -24,7 +24,7 @@ class Analysis:
     Parameters
     ----------
     what
-        "chain", "fluid", "certificate", "latency", "sizing", "network" or "disaggregate".
+        "chain", "fluid", "certificate", "latency", "sizing", "network", "disaggregate" or "modes".
     document
         Plain data: what was asked (`question`), the answer, `provenance`, `warnings`.
     headline

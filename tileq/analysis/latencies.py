@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["KINDS", "latency"]
+__all__ = ["KINDS", "check_kind", "latency"]
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -19,6 +19,12 @@ _KNOWN = ("fifo", "sjf", "psjf", "srpt")
 _PREDICTED = ("spjf", "pspjf", "sprpt")
 KINDS = (*_KNOWN, *_PREDICTED, "one-bit", "batching", "clipping", "servers")
 Found = tuple[dict[str, Any], list[tuple[str, str]], list[str]]
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a kind of latency that is not known, with the nearest that are."""
+    if kind not in KINDS:
+        raise InputError(f"kind {kind!r} is unknown; {near_matches('kinds of latency', kind, KINDS)}")
 
 
 def latency(
@@ -60,8 +66,7 @@ def latency(
     >>> round(latency("srpt", rate=0.7).to_dict()["response_s"], 4)
     1.8746
     """
-    if kind not in KINDS:
-        raise InputError(f"kind {kind!r} is unknown; {near_matches('kinds of latency', kind, KINDS)}")
+    check_kind(kind)
     offered = positive("rate", rate)
     _belongs(
         kind,

@@ -6,7 +6,7 @@ __all__ = ["analyze"]
 
 from cyclopts import App
 
-from tileq.cli import analyze_node, analyze_queue
+from tileq.cli import analyze_modes, analyze_node, analyze_queue
 
 analyze = App(
     name="analyze",
@@ -14,5 +14,5 @@ analyze = App(
     help_format="plaintext",
     help_epilogue="Example: tileq analyze latency srpt --rate 0.7",
 )
-for command, epilogue in (*analyze_node.COMMANDS, *analyze_queue.COMMANDS):
+for command, epilogue in (*analyze_node.COMMANDS, *analyze_modes.COMMANDS, *analyze_queue.COMMANDS):
     analyze.command(command, help_epilogue=epilogue)

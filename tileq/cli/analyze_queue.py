@@ -15,7 +15,7 @@ from tileq.cli.analyze_show import present
 Kind = Annotated[
     str, Parameter(help="fifo, sjf, psjf, srpt, spjf, pspjf, sprpt, one-bit, batching, clipping, servers.")
 ]
-Rate = Annotated[float, o.option("Requests/s.", o.TRAFFIC, converter=o.number)]
+Rate = Annotated[float | None, o.option("Requests/s; needed.", o.TRAFFIC, converter=o.number)]
 AnyRate = Annotated[float | None, o.option("Requests/s to judge.", o.TRAFFIC, converter=o.number)]
 Service = Annotated[str, o.option("exp:1, fixed:1, or a law of tokens.", o.TRAFFIC)]
 PerToken = Annotated[float | None, o.option("Of a law of tokens.", o.TRAFFIC, converter=o.number)]
@@ -45,7 +45,7 @@ Priority = Annotated[str | None, o.option("Steps, most urgent first, commas betw
 def latency(
     kind: Kind = "fifo",
     *,
-    rate: Rate,
+    rate: Rate = None,
     service: Service = "exp:1",
     seconds_per_token: PerToken = None,
     setup: Setup = 0.0,
@@ -60,7 +60,12 @@ def latency(
 ) -> None:
     """Latency of one queue: M/G/1 family, batching, clipping, M/G/c."""
     from tileq import analysis
+    from tileq.analysis.latencies import check_kind
+    from tileq_theory.errors import InputError
 
+    check_kind(kind)  # an unknown word is told before what is missing
+    if rate is None:
+        raise InputError("--rate is not given; expected requests per second")
     present(
         lambda: analysis.latency(
             kind,

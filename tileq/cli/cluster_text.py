@@ -7,7 +7,8 @@ __all__ = ["render_cluster", "render_cluster_plan"]
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tileq.cli.run_text import render_notes, render_times
+from tileq.cli.run_text import cache_line, render_notes, render_times
+from tileq.cli.sharing_text import render_cluster_bottlenecks, render_tenants
 from tileq.cli.text import facts, table, title
 from tileq.words import number, percent, seconds
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _ROWS = 16
+_WHY = {
+    "node failed": "off a node that failed",
+    "node full": "past a node that was full",
+    "rebalanced": "waiting, to a shorter queue",
+}
 
 
 def render_cluster(d: Mapping[str, Any], console: Console) -> None:
@@ -41,12 +47,16 @@ def render_cluster(d: Mapping[str, Any], console: Console) -> None:
     if d["transfers"]["count"]:
         moved = d["transfers"]
         rows.append(("KV transfers", f"{seconds(moved['mean_s'])} each, {seconds(moved['mean_wait_s'])} of it waiting"))
+    if d["prefix_cache"] is not None and "hit_rate" in d["prefix_cache"]:
+        rows.append(("prefix caches", cache_line(d["prefix_cache"])))
     moves = {why: count for why, count in d["moves"].items() if count}
     if moves:
-        rows.append(("moved", ", ".join(f"{number(count)} since {why}" for why, count in moves.items())))
+        rows.append(("moved", "; ".join(f"{number(count)} {_WHY.get(why, why)}" for why, count in moves.items())))
     facts(console, rows)
     _nodes(d, console)
     render_times(dict(d), console)
+    render_tenants(dict(d), console)
+    render_cluster_bottlenecks(d["bottlenecks"], console)
     render_notes(d["warnings"], console)
 
 
@@ -61,9 +71,9 @@ def _node_line(node: Mapping[str, Any]) -> str:
 
 
 def _nodes(d: Mapping[str, Any], console: Console) -> None:
-    title(console, "Nodes")
+    title(console, "Nodes (not empty: share of the time; load: of capacity, by theory)")
     loads = {group["name"]: group["load"] for group in d["capacity"]["groups"]}
-    names = ("node", "role", "routed", "busy", "KV", "in system", "waiting", "tokens/s", "theory's load")
+    names = ("node", "role", "given", "not empty", "KV", "in system", "waiting", "tokens/s", "load")
     rows = []
     for node in d["nodes"][:_ROWS]:
         group = node["name"] if node["name"] in loads else node["name"].rsplit("-", 1)[0]
@@ -86,6 +96,13 @@ def _nodes(d: Mapping[str, Any], console: Console) -> None:
         facts(console, [("", f"{len(d['nodes']) - _ROWS} more with --json")])
 
 
+def _cache_row(cache: Mapping[str, Any]) -> tuple[str, str]:
+    found = sum(node["share"] * node["hit_share"] for node in cache["nodes"]) / sum(n["share"] for n in cache["nodes"])
+    kept = "kept together" if cache["conversations_together"] else "split"
+    without = f"{number(cache['rate_without_per_s'])} requests/s without caches"
+    return ("prefix caches", f"find {percent(found)} of the prompts, {kept} by router {cache['router']}; {without}")
+
+
 def render_cluster_plan(d: Mapping[str, Any], console: Console) -> None:
     """Write the document of `tileq plan --cluster`."""
     c = d["cluster"]
@@ -103,6 +120,8 @@ def render_cluster_plan(d: Mapping[str, Any], console: Console) -> None:
         rows.append(("without weights", f"{number(d['equal_shares_rate_per_s'])} requests/s in equal shares"))
     if d["fabric_use"] is not None:
         rows.append(("fabric", f"{percent(d['fabric_use'])} used"))
+    if d["prefix_cache"] is not None:
+        rows.append(_cache_row(d["prefix_cache"]))
     if d["offered_rate_per_s"] is not None:
         rows.append(("at the rate asked", f"{number(d['offered_rate_per_s'])} requests/s, {percent(d['utilisation'])}"))
     facts(console, rows)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tileq.cli import options as o
 from tileq.cli.run_text import render_notes
+from tileq.cli.sharing_text import share
 from tileq.cli.show import show
 from tileq.cli.text import facts, table, title
 from tileq.words import number, percent, seconds
@@ -37,6 +38,7 @@ def compare(
     calibration: o.Calibration = None,
     trace: o.Trace = None,
     workload: o.Workload = None,
+    conversations: o.Conversations = None,
     classes: o.Classes = None,
     rates: Rates = None,
     convention: o.Convention = "engine",
@@ -50,6 +52,13 @@ def compare(
     preemption: o.Preemption = "recompute",
     swap_gb_per_s: o.SwapGbPerS = 25.0,
     paying: o.Paying = None,
+    tenants: o.Tenants = None,
+    token_prices: o.TokenPrices = "1:2",
+    reservation: o.Reservation = "policy",
+    watermark: o.Watermark = 0.0,
+    backpressure: o.Pressure = None,
+    control_tbt: o.ControlTbt = None,
+    prefix_cache: o.KeepPrefixes = False,
     requests: o.Requests = 4000,
     replications: o.Replications = 5,
     seed: o.Seed = 0,
@@ -78,6 +87,13 @@ def compare(
         preemption=preemption,
         swap_gb_per_s=swap_gb_per_s,
         paying=paying,
+        tenants=tenants,
+        token_prices=token_prices,
+        reservation=reservation,
+        watermark=watermark,
+        backpressure=backpressure,
+        control_tbt=control_tbt,
+        prefix_cache=prefix_cache,
         folder=folder,
         progress=False if json else None,
         gpu=gpu,
@@ -90,6 +106,7 @@ def compare(
         calibration=calibration,
         trace=trace,
         workload=workload,
+        conversations=conversations,
         classes=classes,
         convention=convention,
         tbt=tbt,
@@ -107,9 +124,11 @@ def _render(d: dict[str, Any], console: Console) -> None:
     console.print(f"budget {number(s['token_budget'])} tokens; {capacity}", markup=False, style="dim")
     for rate in d["rates_per_s"]:
         title(console, f"At {number(rate)} requests/s, {percent(rate / s['capacity_per_s'])} of capacity")
-        rows = [_row(row) for row in d["rows"] if row["rate_per_s"] == rate]
-        names = ("policy", "", "TTFT p50", "p99", "TBT p50", "p99", "done/s")
-        table(console, names, rows, left=(0, 1))
+        found = [row for row in d["rows"] if row["rate_per_s"] == rate]
+        kept = any("hit_rate" in row for row in found)
+        names = ("policy", "", "TTFT p50", "p99", "TBT p50", "p99", "done/s", *(("prefixes",) if kept else ()))
+        table(console, names, [_row(row, kept) for row in found], left=(0, 1))
+        _tenants(found, console)
     for found in d["capacity"].values():
         if found:
             title(console, "Capacity: " + next(iter(found.values()))["criterion"])
@@ -117,9 +136,25 @@ def _render(d: dict[str, Any], console: Console) -> None:
     render_notes(d["warnings"], console)
 
 
-def _row(row: dict[str, Any]) -> list[str]:
+def _row(row: dict[str, Any], kept: bool) -> list[str]:
     times = [row[name] for name in ("ttft_p50_s", "ttft_p99_s", "tbt_p50_s", "tbt_p99_s")]
-    return [row["policy"], row["stable"], *map(seconds, times), number(row["throughput_per_s"])]
+    found = [share(row["hit_rate"])] if kept else []
+    return [row["policy"], row["stable"], *map(seconds, times), number(row["throughput_per_s"]), *found]
+
+
+def _tenants(found: list[dict[str, Any]], console: Console) -> None:
+    """Write what every tenant got under every policy, where there are tenants."""
+    rows = []
+    for row in found:
+        told = [row["policy"], "-" if row.get("jain_index") is None else number(row["jain_index"])]
+        for name, t in row.get("tenants", {}).items():
+            shares = [share(t[key]) for key in ("service_share", "contended_share", "fair_share")]
+            rows.append([*told, name, number(t["weight"]), *shares, seconds(t["starved_s"]), seconds(t["ttft_p99_s"])])
+            told = ["", ""]
+    if rows:
+        console.print()
+        names = ("policy", "Jain", "tenant", "weight", "service", "contended", "fair", "starved", "TTFT p99")
+        table(console, names, rows, left=(0, 2))
 
 
 def _capacity(result: dict[str, Any]) -> str:

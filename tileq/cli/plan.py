@@ -17,6 +17,7 @@ Cluster = Annotated[str | None, o.option("Nodes, router and link: a file (docs/h
 Disaggregate = Annotated[bool, o.option("Also as prefill and decode pools.", o.MACHINE, show_default=False)]
 Link = Annotated[float | None, o.option("With it: a node's port, GB/s; 50.", o.MACHINE, converter=o.number)]
 Fabric = Annotated[float | None, o.option("With it: all transfers, GB/s; no limit.", o.MACHINE, converter=o.number)]
+Router = Annotated[str | None, o.option("With --prefix-cache and --replicas: who is sent where.", o.MACHINE)]
 Ttft = Annotated[float | None, o.option("First token wanted within, seconds.", o.LIMITS, converter=o.number)]
 
 
@@ -40,6 +41,7 @@ def plan(
     classes: o.Classes = None,
     conversations: o.Conversations = None,
     prefix_cache: o.PrefixCache = None,
+    router: Router = None,
     rate: Rate = None,
     convention: o.Convention = "engine",
     tbt: o.Tbt = None,
@@ -83,6 +85,7 @@ def plan(
         engine=engine,
         conversations=conversations,
         prefix_cache=prefix_cache,
+        router=router,
         disaggregate=disaggregate,
         link=link,
         fabric=fabric,
@@ -97,8 +100,8 @@ def plan(
 
 _OF_ONE_KIND = {"gpu": "h100-sxm", "model": "llama-3.1-8b", "tp": 1, "nodes": 1, "disaggregate": False, "link": None,
                 "fabric": None, "dtype": "bf16", "kv_dtype": None, "memory_utilisation": 0.9, "times": "corrected",
-                "calibration": None, "prefix_cache": None, "tbt": None, "ttft": None, "max_num_seqs": None,
-                "max_tokens": 8192, "engine": "vllm", "check": False, "plot": None}  # fmt: skip
+                "calibration": None, "prefix_cache": None, "router": None, "tbt": None, "ttft": None,
+                "max_num_seqs": None, "max_tokens": 8192, "engine": "vllm", "check": False, "plot": None}  # fmt: skip
 
 
 def _of_cluster(given: dict[str, Any]) -> None:

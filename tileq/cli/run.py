@@ -40,10 +40,11 @@ def _open_streams() -> None:
 
 
 def _dispatch(arguments: list[str]) -> int:
-    from cyclopts import CycloptsError, UnknownCommandError, UnusedCliTokensError
+    from cyclopts import CycloptsError, MissingArgumentError, UnknownCommandError, UnusedCliTokensError
 
     from tileq.cli.app import app
     from tileq.cli.help_screen import fitted, note
+    from tileq.cli.naming import unexpected_word
 
     try:
         app(fitted(app, arguments), print_error=False, exit_on_error=False, verbose=False, result_action="return_value")
@@ -53,21 +54,28 @@ def _dispatch(arguments: list[str]) -> int:
         return _complain(f"error: unexpected argument {extra} {_help_of(arguments)}", BAD_INPUT)
     except UnknownCommandError as error:
         return _complain(f"error: {error} {_help_of(arguments)}", BAD_INPUT)
+    except MissingArgumentError as error:
+        word = unexpected_word(app, arguments)  # which may stand where an option was meant
+        what = f"unexpected argument {word!r}" if word is not None else str(error)
+        return _complain(f"error: {what} {_help_of(arguments)}", BAD_INPUT)
     except CycloptsError as error:
         return _complain(f"error: {error} {_help_of(arguments)}", BAD_INPUT)
     except BrokenPipeError:
         raise
     except Exception as error:
-        return _failed(error)
+        return _failed(error, arguments)
     return 0
 
 
-def _failed(error: Exception) -> int:
+def _failed(error: Exception, arguments: list[str]) -> int:
     # imported here: a command that only shows its help should not pay for the theory
     from tileq_theory.errors import InputError, TileqError
 
     if isinstance(error, InputError):
-        return _complain(f"error: {error}", BAD_INPUT)
+        from tileq.cli.app import app
+        from tileq.cli.naming import by_option
+
+        return _complain(f"error: {by_option(app, arguments, str(error))}", BAD_INPUT)
     if isinstance(error, TileqError):
         return _complain(f"error: {error}", FAILURE)
     return _unexpected(error)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["render_notes", "render_times"]
+__all__ = ["cache_line", "render_notes", "render_times"]
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tileq.cli.text import facts, table, title
-from tileq.words import counted, seconds
+from tileq.words import counted, number, percent, seconds
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,3 +54,12 @@ def _interval(d: dict[str, Any], group: dict[str, Any], key: str) -> str:
         return ""
     pair = d["ci95"].get(key, {}).get("mean")
     return f"{seconds(pair[0])} to {seconds(pair[1])}" if pair and None not in pair else ""
+
+
+def cache_line(c: Mapping[str, Any]) -> str:
+    """Return how much of the prompts was found, and what was given up for want of blocks."""
+    if c["hit_rate"] is None:
+        return "nothing was looked up"
+    steady = "" if c["steady_hit_rate"] is None else f" ({percent(c['steady_hit_rate'])} once it is warm)"
+    given_up = f"{number(c['evicted_blocks'])} blocks given up"
+    return f"{percent(c['hit_rate'])} of prompt tokens found{steady}, {given_up}"

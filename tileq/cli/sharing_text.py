@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["render_bottlenecks", "render_tenants"]
+__all__ = ["render_bottlenecks", "render_cluster_bottlenecks", "render_tenants", "share"]
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tileq.cli.text import table, title
@@ -12,6 +13,7 @@ from tileq.words import number, percent, seconds
 if TYPE_CHECKING:
     from rich.console import Console
 
+_ROWS = 12
 _WORDS = {
     "slots": "no free slot (max_num_seqs)",
     "kv blocks": "no free KV blocks",
@@ -33,9 +35,9 @@ def render_tenants(d: dict[str, Any], console: Console) -> None:
         [
             name,
             number(t["weight"]),
-            _percent(t["service_share"]),
-            _percent(t["contended_share"]),
-            _percent(t["fair_share"]),
+            share(t["service_share"]),
+            share(t["contended_share"]),
+            share(t["fair_share"]),
             seconds(t["starved_s"]),
             seconds(t["ttft_s"]["p50"]),
             seconds(t["ttft_s"]["p99"]),
@@ -59,7 +61,7 @@ def render_bottlenecks(d: dict[str, Any], console: Console) -> None:
     rows = [
         [
             _WORDS.get(cause, cause),
-            _percent(c["share"]),
+            share(c["share"]),
             number(c["intervals"]),
             seconds(c["first_s"]),
             f"{seconds(c['longest']['begin_s'])} to {seconds(c['longest']['end_s'])}",
@@ -70,5 +72,27 @@ def render_bottlenecks(d: dict[str, Any], console: Console) -> None:
     table(console, ("", "of the time", "intervals", "first at", "longest", "most waiting"), rows, left=(0,))
 
 
-def _percent(share: float | None) -> str:
-    return "" if share is None else percent(share)
+def render_cluster_bottlenecks(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Write a row for each group of nodes and cause for which requests waited there, where some did."""
+    if not rows:
+        return
+    title(console, "Why requests waited (first run)")
+    body = [
+        [
+            row["where"],
+            _WORDS.get(row["cause"], row["cause"]),
+            share(row["share"]),
+            seconds(row["first_s"]),
+            seconds(row["longest"]["end_s"] - row["longest"]["begin_s"]),
+            number(row["most_waiting"]),
+        ]
+        for row in rows[:_ROWS]
+    ]
+    table(console, ("", "", "of the time", "first at", "longest", "most waiting"), body, left=(0, 1))
+    if len(rows) > _ROWS:
+        console.print(f"  {len(rows) - _ROWS} more with --json", markup=False)
+
+
+def share(value: float | None) -> str:
+    """Return a share in words; "-" for one that there is not."""
+    return "-" if value is None else percent(value)

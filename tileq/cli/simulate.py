@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tileq.cli import options as o
-from tileq.cli.run_text import render_notes, render_times
+from tileq.cli.run_text import cache_line, render_notes, render_times
 from tileq.cli.sharing_text import render_bottlenecks, render_tenants
 from tileq.cli.show import show
 from tileq.cli.text import facts, title
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: tileq simulate --policy slai:order=spf --load 0.9 --paying 0.05"
 
-Save = Annotated[Path | None, o.option("Keep the first run, losslessly (.npz).", o.OUTPUT)]
+Save = Annotated[Path | None, o.option("Keep the first run (of a cluster all), losslessly (.npz).", o.OUTPUT)]
 Export = Annotated[Path | None, o.option("A row per request: .csv or .parquet.", o.OUTPUT)]
 Picture = Annotated[
     Literal["queues", "batches", "kv", "hits", "gantt", "nodes", "pools", "tenants"] | None,
@@ -147,9 +147,12 @@ def simulate(
 _OF_ONE_NODE = {"policy": "sarathi", "gpu": "h100-sxm", "model": "llama-3.1-8b", "tp": 1, "nodes": 1, "dtype": "bf16",
                 "kv_dtype": None, "memory_utilisation": 0.9, "times": "corrected", "calibration": None, "tbt": None,
                 "token_budget": None, "max_num_seqs": None, "kv_tokens": None, "preemption": "recompute",
-                "swap_gb_per_s": 25.0, "paying": None, "check": False, "tenants": None, "token_prices": "1:2",
-                "reservation": "policy", "watermark": 0.0, "backpressure": None, "control_tbt": None,
-                "prefix_cache": False}  # fmt: skip
+                "swap_gb_per_s": 25.0, "paying": None, "check": False, "reservation": "policy", "watermark": 0.0,
+                "backpressure": None, "control_tbt": None, "prefix_cache": False}  # fmt: skip
+
+
+_NOWHERE = ("tbt", "paying", "check")
+_SPOKEN = {"nodes": "replicas"}
 
 
 def _of_cluster(given: dict[str, Any]) -> None:
@@ -159,16 +162,21 @@ def _of_cluster(given: dict[str, Any]) -> None:
 
     for name, default in _OF_ONE_NODE.items():
         if given[name] != default:
-            raise InputError(f"--{name.replace('_', '-')} beside --cluster; the file says it for each of its nodes")
+            where = "the file says it for each of its nodes" if name not in _NOWHERE else "it is of a single engine"
+            raise InputError(f"--{_SPOKEN.get(name, name.replace('_', '-'))} beside --cluster; {where}")
     names = ["rate", "load", "requests", "replications", "seed", "trace", "workload", "classes", "conversations"]
-    names += ["convention", "folder"]
+    names += ["convention", "folder", "tenants", "token_prices"]
+    whole = given["save"] is not None or given["export"] is not None
     answer = simulate_cluster(
-        given["cluster"], progress=False if given["json"] else None, **{name: given[name] for name in names}
+        given["cluster"],
+        keep_runs=whole,
+        progress=False if given["json"] else None,
+        **{name: given[name] for name in names},
     )
     if given["save"] is not None:
         answer.save(given["save"])
     if given["export"] is not None:
-        (answer.run.to_csv if given["export"].suffix == ".csv" else answer.run.to_parquet)(given["export"])
+        answer.export(given["export"])
     if given["plot"] is not None:
         answer.plot(given["plot"], given["picture"] or "nodes")
     document = answer.to_dict()
@@ -196,18 +204,9 @@ def _render(d: dict[str, Any], console: Console) -> None:
         rejected, offered = d["requests"]["rejected"], d["requests"]["offered"]
         rows.insert(2, ("rejected", f"{number(rejected)} of {number(offered)} requests, see below"))
     if "prefix_cache" in d:
-        rows.insert(-1, ("prefix cache", _cache_line(d["prefix_cache"])))
+        rows.insert(-1, ("prefix cache", cache_line(d["prefix_cache"])))
     facts(console, rows)
     render_times(d, console)
     render_tenants(d, console)
     render_bottlenecks(d, console)
     render_notes(d["warnings"], console)
-
-
-def _cache_line(c: dict[str, Any]) -> str:
-    """Return how much of the prompts was found, and what was given up for want of blocks."""
-    if c["hit_rate"] is None:
-        return "nothing was looked up"
-    steady = "" if c["steady_hit_rate"] is None else f" ({percent(c['steady_hit_rate'])} once it is warm)"
-    given_up = f"{number(c['evicted_blocks'])} blocks given up"
-    return f"{percent(c['hit_rate'])} of prompt tokens found{steady}, {given_up}"

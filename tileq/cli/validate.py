@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from cyclopts import Parameter
+
 from tileq.cli import options as o
 from tileq.cli.show import show
 from tileq.cli.text import facts, paragraph, table, title
@@ -33,6 +35,16 @@ Budget = Annotated[float, o.option("Seconds it may take.", o.RUNS, converter=o.n
 Clock = Annotated[str | None, o.option("steady, cpu, busy or wall.", o.RUNS)]
 Anew = Annotated[bool, o.option("Begin anew in --folder.", o.RUNS, show_default=False)]
 Smoke = Annotated[bool, o.option("Tiny: shows that it runs.", o.RUNS, show_default=False)]
+Server = Annotated[
+    bool | None,
+    Parameter(
+        help="vLLM: a server too, or only offline.",
+        group=o.RUNS,
+        name="--server",
+        negative="--no-server",
+        show_default=False,
+    ),
+]
 Out = Annotated[Path | None, o.option("Write the report as Markdown.", o.OUTPUT)]
 Report = Annotated[Path | None, o.option("Write the report as HTML.", o.OUTPUT)]
 
@@ -62,6 +74,7 @@ def validate(
     folder: o.Folder = None,
     anew: Anew = False,
     smoke: Smoke = False,
+    server: Server = None,
     out: Out = None,
     report: Report = None,
     json: o.Json = False,
@@ -69,71 +82,62 @@ def validate(
     """Run the real executor around lambda*, predicted against measured (needs the extra tileq[torch])."""
     from tileq import validating
     from tileq.calibrating import writable
+    from tileq.cli.validate_vllm import refuse, render_vllm
     from tileq.experiments import parse_rates
+    from tileq_theory.errors import InputError
 
-    if executor == "vllm":
-        from tileq.cli.validate_vllm import refuse, render_vllm
-        from tileq.validating_vllm import validate_vllm
-
-        refuse(calibration=calibration, folder=folder, out=out, report=report, smoke=smoke or None, dtype=dtype)
-        answer = validate_vllm(
-            model=model,
-            device=device,
-            classes=classes,
-            workload=workload,
-            trace=trace,
-            policies=[name.strip() for name in policies.split(",")],
-            fractions=None if fractions is None else parse_rates(fractions),
-            requests=requests,
-            max_num_seqs=max_num_seqs,
-            token_budget=token_budget,
-            max_tokens=max_tokens,
-            kv_tokens=kv_tokens,
-            clock=clock,
-            seed=seed,
-            say=_say,
-        )
-        show(answer.to_dict(), lambda console: render_vllm(answer.to_dict(), console), as_json=json)
-        return
-    if executor != "torch":
-        from tileq_theory.errors import InputError
-
+    if executor not in ("torch", "vllm"):
         raise InputError(f"executor is {executor!r}; expected torch or vllm")
+    refuse(
+        executor,
+        {"calibration": calibration, "dtype": dtype, "smoke": smoke or None},
+        {"threads": threads != 1, "preemption": preemption != "recompute", "budget": budget != 600.0},
+        server,
+    )
     for path in (out, report):
         if path is not None:
             writable(path)
-    answer = validating.validate(
-        model=model,
-        device=device,
-        dtype=dtype,
-        threads=threads,
-        calibration=calibration,
-        classes=classes,
-        workload=workload,
-        trace=trace,
-        policies=[name.strip() for name in policies.split(",")],
-        fractions=None if fractions is None else parse_rates(fractions),
-        requests=requests,
-        max_num_seqs=max_num_seqs,
-        token_budget=token_budget,
-        max_tokens=max_tokens,
-        kv_tokens=kv_tokens,
-        preemption=preemption,
-        clock=clock,
-        budget=budget,
-        seed=seed,
-        folder=folder,
-        resume=not anew,
-        smoke=smoke,
-        live=False if json else None,
-        say=_say,
-    )
+    common: dict[str, Any] = {
+        "model": model,
+        "device": device,
+        "classes": classes,
+        "workload": workload,
+        "trace": trace,
+        "policies": [name.strip() for name in policies.split(",")],
+        "fractions": None if fractions is None else parse_rates(fractions),
+        "requests": requests,
+        "max_num_seqs": max_num_seqs,
+        "token_budget": token_budget,
+        "max_tokens": max_tokens,
+        "kv_tokens": kv_tokens,
+        "clock": clock,
+        "seed": seed,
+        "folder": folder,
+        "resume": not anew,
+        "say": _say,
+    }
+    if executor == "vllm":
+        from tileq.validating_vllm import validate_vllm
+
+        answer = validate_vllm(**common, server=server is not False)
+    else:
+        answer = validating.validate(
+            **common,
+            dtype=dtype,
+            threads=threads,
+            calibration=calibration,
+            preemption=preemption,
+            budget=budget,
+            smoke=smoke,
+            live=False if json else None,
+        )
     if out is not None:
         out.write_text(answer.text(), encoding="utf-8")
     if report is not None:
         answer.report(report)
     document = answer.to_dict()
-    show(document, lambda console: _render(document, console), as_json=json)
+    render = render_vllm if executor == "vllm" else _render
+    show(document, lambda console: render(document, console), as_json=json)
     if json:
         return
     for name, path in (("Report", out), ("Page", report)):

@@ -1,91 +1,119 @@
-"""Mixing, taking turns and nodes apart under one objective on the recorded traces: `python -m tools.pool_modes DATA`.
+"""Mixing, taking turns and nodes apart, measured: `python -m tools.pool_modes traces DATA` and `... cells`.
 
-Eight nodes of each kind of cluster get the same requests. The rate is the largest (to 2 %) at which the 90 % quantile
-of TTFT and the 99 % quantile of TBT stay within the objective, by bisection with the same random numbers at every rate;
-beside it stands what the programs say of the same nodes without a quantile.
+`traces`: every recorded trace on eight A100 under one objective, `tileq analyze modes` for each; a row a trace and kind
+of arrivals, written as soon as it is there. What was searched is kept in `--keep FOLDER` and taken up again.
+
+`cells`: cells of the map of modes on both sides of its boundaries, each mode run beyond its program's rate
+(`tileq_engine.cluster.simulate_modes`): served over program, and whether the program's winner wins.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-TRACES = {
-    "Azure code": "azure_llm_2023/AzureLLMInferenceTrace_code.csv",
-    "Azure conversation": "azure_llm_2023/AzureLLMInferenceTrace_conv.csv",
-    "ShareGPT": "slai/sharegpt_8k_filtered_stats_llama2_tokenizer.csv",
-    "Mooncake conversation": "mooncake/conversation_trace.jsonl",
+TRACES = {  # file, whether its arrivals were recorded
+    "Azure 2023 code": ("azure_llm_2023/AzureLLMInferenceTrace_code.csv", True),
+    "Azure 2023 conversation": ("azure_llm_2023/AzureLLMInferenceTrace_conv.csv", True),
+    "Mooncake conversation": ("mooncake/conversation_trace.jsonl", True),
+    "OpenChat-ShareGPT4": ("slai/sharegpt_8k_filtered_stats_llama2_tokenizer.csv", False),
+    "ShareGPT": ("nanoflow/sharegpt.csv", False),
 }
-NODES, REQUESTS, TTFT_S = 8, 1500, 1.0
+GPU, NODES, LINK = "a100-sxm-80gb", 8, 25.0
+MODES = ("mixed", "aggregated", "disaggregated")
+TOTALS, RATIOS, LIMITS_S = (512, 1024, 4096), (1, 4, 16, 32), (0.012, 0.014, 0.016, 0.02, None)
 
 
-def clusters(workload: Any, gpu: str, tbt_s: float) -> dict[str, Any]:
-    """Return the three clusters of eight nodes, as files say them."""
+def write(line: str) -> None:
+    """Write one row at once, so that what is there is kept."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def traces(folder: Path, ttft_s: float, tbt_s: float, requests: int, keep: Path | None, only: Sequence[str]) -> None:
+    """Print the table of traces."""
+    from tileq import analysis
+
+    write("| trace | arrivals | " + " | ".join(MODES) + " | programs: M, A, D | settings | s |")
+    write("|---" * (6 + len(MODES) - 1) + "|")
+    for name in only:
+        file, recorded = TRACES[name]
+        for poisson in (True, False) if recorded else (True,):
+            began = time.perf_counter()
+            kind = "Poisson" if poisson else "recorded"
+            sys.stderr.write(f"{name}, {kind}\n")
+            kept = None if keep is None else keep / f"{name} {kind} {ttft_s:g} {tbt_s:g}".replace(" ", "-")
+            if kept is not None:
+                kept.mkdir(parents=True, exist_ok=True)
+            held = analysis.modes(trace=folder / file, gpu=GPU, nodes=NODES, link=LINK, slo_ttft=ttft_s, slo_tbt=tbt_s,
+                                  poisson=poisson, requests=requests, folder=kept, progress=True).to_dict()  # fmt: skip
+            found = [held["modes"][mode] for mode in MODES]
+            rates = [f"{m['rate_per_s']:.3g} ({m['interval']['low']:.3g}-{m['interval']['high']:.3g})" for m in found]
+            programs = ", ".join(f"{m['program_per_s']:.3g}" for m in found)
+            settings = "; ".join(m["setting"] for m in found)
+            write(f"| {' | '.join((name, kind, *rates, programs, settings))} | {time.perf_counter() - began:.0f} |")
+
+
+def cells(replications: int, totals: Sequence[int], ratios: Sequence[int]) -> None:
+    """Print the table of cells."""
     import tileq as tq
+    from tileq_engine.cluster import simulate_modes
+    from tileq_theory.capacity import Limits
+    from tileq_theory.disaggregation import KvLink, servable
+    from tileq_theory.workload import Workload
 
-    plan = tq.plan(gpu=gpu, workload=workload, tbt=tbt_s, nodes=NODES, disaggregate=True, link=25)
-    assert plan.split is not None
-    split = plan.split.comparison.split
-    node = {"gpu": gpu, "kv_tokens": plan.setting.kv_tokens}
-    mixed = {**node, "name": "gpu", "count": NODES, "token_budget": plan.token_budget}
-    apart = [
-        {**node, "name": "pre", "role": "prefill", "count": split.prefill_nodes},
-        {**node, "name": "dec", "role": "decode", "count": split.decode_nodes,
-         "token_budget": max(plan.split.decode.token_budget, 256)},
-    ]  # fmt: skip
-    return {
-        "mixed": {"node": [mixed]},
-        "aggregated": {"node": [{**mixed, "policy": "vllm_v0", "token_budget": 8192, "max_num_seqs": 256}]},
-        "disaggregated": {"node": apart, "link": {"gb_per_s": 25.0}},
-    }
-
-
-def rate_within(made: Any, workload: Any, tbt_s: float) -> float:
-    """Return the largest rate within the objective, requests per second."""
-    from tileq.simulating_cluster import simulate_cluster
-
-    def within(rate: float) -> bool:
-        found = simulate_cluster(
-            made, rate=rate, requests=REQUESTS, replications=1, seed=1, workload=workload, progress=False
-        ).to_dict()  # fmt: skip
-        late = found["ttft_s"]["p90"] > TTFT_S or found["tbt_s"]["p99"] > tbt_s
-        return not late and found["requests"]["rejected"] < 0.05 * REQUESTS
-
-    return _largest(within)
-
-
-def _largest(within: Callable[[float], bool]) -> float:
-    low, high = 0.0, 1.0
-    while within(high):
-        low, high = high, 2 * high
-    while high - low > 0.02 * high and high > 0.02:
-        middle = (low + high) / 2
-        low, high = (middle, high) if within(middle) else (low, middle)
-    return low
+    setting = tq.plan(gpu=GPU, classes=["2048:256"]).setting
+    link = KvLink(float(setting.model.kv_bytes_per_token()), node_bytes_per_s=LINK * 1e9)
+    write("| request | TBT limit | program: M, A, D | lead | served/program: M, A, D | late iterations | winner |")
+    write("|---|---|---|---|---|---|---|")
+    for total in totals:
+        for ratio in ratios:
+            prompt = round(total * ratio / (1 + ratio))
+            workload = Workload([tq.parse_class(f"{prompt}:{total - prompt}")])
+            for tbt_s in LIMITS_S:
+                if tbt_s is not None and not servable(setting.time, workload.demand(chunk_tokens=8192), tbt_s):
+                    continue
+                limits = Limits(kv_tokens=int(setting.kv_tokens), tbt_s=tbt_s, nodes=NODES)
+                found = simulate_modes(workload, setting.time, limits, link=link, replications=replications)
+                first, second = sorted((run.program_per_s for run in found.values()), reverse=True)[:2]
+                told = max(found, key=lambda mode: found[mode].program_per_s)
+                seen = max(found, key=lambda mode: found[mode].served.estimate)
+                lead = first / second - 1
+                agree = told if told == seen else f"{told} told, {seen} seen"
+                write(
+                    f"| {prompt}:{total - prompt} | {'none' if tbt_s is None else f'{1e3 * tbt_s:g} ms'} | "
+                    + ", ".join(f"{found[mode].program_per_s:.4g}" for mode in MODES)
+                    + f" | {lead:.1%} | "
+                    + ", ".join(f"{found[m].ratio:.3f} ± {found[m].served.half_width / found[m].program_per_s:.3f}"
+                                for m in MODES)
+                    + " | " + ", ".join(f"{found[mode].late_share:.0%}" for mode in MODES) + f" | {agree} |"
+                )  # fmt: skip
 
 
-def main(folder: Path) -> None:
-    """Print the table."""
-    import tileq as tq
-    from tileq_profiling.readers import read_trace
-
-    sys.stdout.write("| trace | GPU | TBT limit | mixed | aggregated | disaggregated | split | programs: M, A, D |\n")
-    sys.stdout.write("|---|---|---|---|---|---|---|---|\n")
-    for name, file in TRACES.items():
-        workload = read_trace(folder / file).to_workload(arrivals=False)
-        for gpu, tbt_s in (("a100-sxm-80gb", 0.1), ("a100-sxm-80gb", 0.03)):
-            plan = tq.plan(gpu=gpu, workload=workload, tbt=tbt_s, nodes=NODES, disaggregate=True, link=25)
-            assert plan.split is not None
-            found = plan.split.comparison
-            rates = {mode: rate_within(made, workload, tbt_s) for mode, made in clusters(workload, gpu, tbt_s).items()}
-            bounds = f"{found.mixed_per_s:.3g}, {found.aggregated_per_s:.3g}, {found.disaggregated_per_s:.3g}"
-            row = (name, gpu, f"{1e3 * tbt_s:g} ms", *(f"{rate:.3g}" for rate in rates.values()),
-                   f"{found.split.prefill_nodes} + {found.split.decode_nodes}", bounds)  # fmt: skip
-            sys.stdout.write("| " + " | ".join(row) + " |\n")
-            sys.stdout.flush()
+def main(arguments: Sequence[str]) -> None:
+    """Read the arguments and print the table that is asked for."""
+    parser = argparse.ArgumentParser(prog="python -m tools.pool_modes", description=__doc__)
+    which = parser.add_subparsers(dest="which", required=True)
+    of_traces = which.add_parser("traces")
+    of_traces.add_argument("data", type=Path)
+    of_traces.add_argument("--ttft", type=float, default=2.0)
+    of_traces.add_argument("--tbt", type=float, default=0.1)
+    of_traces.add_argument("--requests", type=int, default=3000)
+    of_traces.add_argument("--keep", type=Path)
+    of_traces.add_argument("--only", nargs="+", default=tuple(TRACES), choices=tuple(TRACES))
+    of_cells = which.add_parser("cells")
+    of_cells.add_argument("--replications", type=int, default=4)
+    of_cells.add_argument("--totals", type=int, nargs="+", default=TOTALS)
+    of_cells.add_argument("--ratios", type=int, nargs="+", default=RATIOS)
+    asked = parser.parse_args(arguments)
+    if asked.which == "cells":
+        cells(asked.replications, asked.totals, asked.ratios)
+    else:
+        traces(asked.data, asked.ttft, asked.tbt, asked.requests, asked.keep, asked.only)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1:])

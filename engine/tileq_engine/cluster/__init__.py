@@ -6,12 +6,19 @@ __all__ = [
     "Cluster",
     "ClusterRun",
     "Failure",
+    "ModeRun",
     "Node",
+    "Outcome",
     "Router",
+    "load_cluster_runs",
+    "mode_clusters",
+    "outcome",
     "placement_weights",
     "router",
     "router_names",
+    "save_cluster_runs",
     "simulate_cluster",
+    "simulate_modes",
 ]
 
 import importlib
@@ -21,12 +28,19 @@ _HOMES = {
     "Cluster": "nodes",
     "ClusterRun": "result",
     "Failure": "nodes",
+    "ModeRun": "modes",
     "Node": "nodes",
+    "Outcome": "outcomes",
     "Router": "routers",
+    "load_cluster_runs": "saving",
+    "mode_clusters": "modes",
+    "outcome": "outcomes",
     "placement_weights": "placement",
     "router": "routers",
     "router_names": "routers",
+    "save_cluster_runs": "saving",
     "simulate_cluster": "simulation",
+    "simulate_modes": "modes",
 }
 
 

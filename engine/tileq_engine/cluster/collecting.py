@@ -42,6 +42,9 @@ _WHOLE = {
     "waiting_for_decode": "wait_count",
     "peak_waiting_for_decode": "peak_wait",
     "in_transfer": "flying",
+    "stranded": "stranded",
+    "on_nodes": "on_nodes",
+    "to_come": "to_come",
     "touches": "touches",
     "comparisons": "comparisons",
 }

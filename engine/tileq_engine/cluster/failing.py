@@ -13,6 +13,7 @@ from typing import Any
 from tileq_engine.batch import admission_blocks
 from tileq_engine.cluster.handing import log_transfer, put_waiting, start_waiting
 from tileq_engine.cluster.placing import put_due, relist
+from tileq_engine.cluster.stranding import lose_kv, set_reach, weed_held
 from tileq_engine.cluster.touch import refresh
 from tileq_engine.cluster.trees import push_flight, sort_requests
 from tileq_engine.fairness import depart_tenant, unseat_tenant
@@ -106,17 +107,6 @@ def forget(S: Records, now: int) -> None:
     s.now = now
 
 
-def lose_kv(R: Records, N: Records, X: Records, i: int) -> None:
-    """Make request `i`, whose KV its failing prefill node held, one to be prefilled again."""
-    r = R[i]
-    N[X[i].source].lost += r.cached
-    r.recomputed += r.cached
-    r.cached = 0
-    r.held = 0
-    r.front = 0
-    r.status = 1
-
-
 def break_flights(V: Any, K: Any, r: int) -> None:
     """Break the transfers from and to node `r`, and let go of those that wait for one from it.
 
@@ -187,6 +177,20 @@ def part_queue(R: Records, C: Records, N: Records, X: Records, first: int, r: in
         i = follow
 
 
+def start_control(S: Records, budget: int) -> None:
+    """Let the controller of the budget begin anew: it knew a machine that is no more."""
+    s = S[0]
+    s.fit_w = 0.0
+    s.fit_n = 0.0
+    s.fit_t = 0.0
+    s.fit_nn = 0.0
+    s.fit_nt = 0.0
+    s.slope = 0.0
+    s.aim = 0.9 * float(s.limit)
+    s.full = budget
+    s.budget = budget
+
+
 def take_down(V: Any, K: Any, HK: Any, r: int, now: int) -> None:
     """Let node `r` fail at the instant `now`, to which it has been brought."""
     R, B, S, H, O, P, OFF = V[0], V[1], V[2], V[3], V[4], V[6], V[14]  # noqa: E741
@@ -207,10 +211,15 @@ def take_down(V: Any, K: Any, HK: Any, r: int, now: int) -> None:
     n.lost += lost
     n.coming = 0
     forget(s, now)
+    if s[0].control > 0:
+        start_control(s, n.budget)
     for k in range(count):
         put_due(C, X, h[k], _FAILED)
     relist(C, N, Q, UP, CW, n.pool)
     refresh(S, C, N, Q, TL, TE, r)
+    if n.revives < C[0].plan:  # gone for good
+        set_reach(S, C, N)
+        weed_held(R, S, K)
     start_waiting(V, K, HK, now)
 
 

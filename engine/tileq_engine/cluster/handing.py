@@ -16,16 +16,15 @@ from typing import Any
 
 from tileq_engine.batch import admission_blocks
 from tileq_engine.cluster.node import enter_node
-from tileq_engine.cluster.placing import tell
+from tileq_engine.cluster.placing import put_due, tell
 from tileq_engine.cluster.routing import choose_node
+from tileq_engine.cluster.stranding import finds_node, give_blocks_back, lose_kv, strand, too_long
 from tileq_engine.cluster.touch import refresh
 from tileq_engine.cluster.trees import pop_flight, push_flight
-from tileq_engine.prefix_tree import evict_idle
 from tileq_engine.records import Records
-from tileq_engine.simulator_record import advance
 
-_DUE, _RESTING = 0, 2
 _GROW = 8
+_NODE_FAILED = 0
 
 
 def put_waiting(C: Records, X: Records, i: int) -> None:
@@ -62,8 +61,13 @@ def collect_handed(R: Records, S: Records, C: Records, N: Records, X: Records, r
         put_waiting(C, X, i)
 
 
-def fits(R: Records, S: Records, N: Records, d: int, i: int) -> Any:
-    """Return whether decode node `d` has a seat and blocks for request `i`, whose KV is elsewhere."""
+def fits(V: Any, K: Any, d: int, i: int) -> Any:
+    """Return whether decode node `d` has a seat and blocks for request `i`, whose KV is elsewhere.
+
+    What is set aside may depend on what that node's policy expects of the request.
+    """
+    R, S = V[0], V[2]
+    C, N = K[0], K[1]
     s = S[d]
     n = N[d]
     if n.up == 0 or s.nsys + n.coming >= s.max_seqs:
@@ -73,6 +77,7 @@ def fits(R: Records, S: Records, N: Records, d: int, i: int) -> Any:
     if n.limit > 0 and s.nsys + n.coming >= n.limit:
         return False
     spare = s.watermark if s.nsys + n.coming > 0 else 0
+    tell(R, C, N, K[8], d, i)
     return admission_blocks(R, S[d : d + 1], i) + spare <= s.free
 
 
@@ -81,6 +86,7 @@ def start_transfer(V: Any, K: Any, i: int, d: int, now: int) -> None:
     R, S = V[0], V[2]
     C, N, Q, X, TL, TE = K[0], K[1], K[2], K[3], K[4], K[5]
     c = C[0]
+    tell(R, C, N, K[8], d, i)
     need = admission_blocks(R, S[d : d + 1], i)
     S[d].free -= need
     S[d].promised += need
@@ -105,14 +111,13 @@ def start_transfer(V: Any, K: Any, i: int, d: int, now: int) -> None:
 
 def decode_node(V: Any, K: Any, HK: Any, i: int, now: int) -> Any:
     """Return the decode node for request `i`: the router's if it has room, else the first that has, else -1."""
-    R, S = V[0], V[2]
     C, N = K[0], K[1]
     d = choose_node(V, K, HK, 1, i, now)
     C[0].ncand = 0
-    if d >= 0 and fits(R, S, N, d, i):
+    if d >= 0 and fits(V, K, d, i):
         return d
     for other in range(C[0].nodes):
-        if N[other].pool == 1 and fits(R, S, N, other, i):
+        if N[other].pool == 1 and fits(V, K, other, i):
             return other
     return -1
 
@@ -124,12 +129,35 @@ def take_waiting(C: Records, X: Records) -> None:
     c.wait_count -= 1
 
 
+def give_up(V: Any, K: Any, now: int) -> None:
+    """Take back the first of those that wait, whom no decode node will ever have room for; a node that does both may.
+
+    Its KV is lost: it is prefilled again, or set aside.
+    """
+    R, C, N, X = V[0], K[0], K[1], K[3]
+    i = C[0].wait_first
+    take_waiting(C, X)
+    give_blocks_back(V, K, i, now)
+    lose_kv(R, N, X, i)
+    X[i].node = X[i].source
+    if finds_node(R, V[2], K, i):
+        put_due(C, X, i, _NODE_FAILED)
+    else:
+        strand(R, C, X, i)
+
+
 def start_waiting(V: Any, K: Any, HK: Any, now: int) -> None:
-    """Start the transfers of those that wait, in their order, until the first for whom no decode node has room."""
+    """Start the transfers of those that wait, in their order, until the first for whom no decode node has room.
+
+    Those whom no decode node will ever have room for are set aside.
+    """
     C, X = K[0], K[3]
     c = C[0]
     while c.wait_count > 0:
         i = c.wait_first
+        if too_long(V[0], C, i, c.reach):
+            give_up(V, K, now)
+            continue
         d = decode_node(V, K, HK, i, now)
         if d < 0:
             return
@@ -139,31 +167,17 @@ def start_waiting(V: Any, K: Any, HK: Any, now: int) -> None:
 
 def retry_waiting(V: Any, K: Any, d: int, now: int) -> None:
     """Do what `start_waiting` does when node `d` alone has changed."""
-    R, S = V[0], V[2]
-    C, N, X = K[0], K[1], K[3]
+    R, C, X = V[0], K[0], K[3]
     c = C[0]
-    while c.wait_count > 0 and fits(R, S, N, d, c.wait_first):
+    while c.wait_count > 0:
         i = c.wait_first
-        take_waiting(C, X)
-        start_transfer(V, K, i, d, now)
-
-
-def give_blocks_back(V: Any, K: Any, i: int, now: int) -> None:
-    """Free the blocks that the prefill node holds for request `i`; a node at rest may go on."""
-    R, S = V[0], V[2]
-    C, N, Q, X, TL, TE = K[0], K[1], K[2], K[3], K[4], K[5]
-    r = X[i].source
-    s = S[r]
-    if s.tree > 0:
-        m = C[0].nodes + 1
-        evict_idle(S[r : r + 1], V[6][V[14][3 * m + r] : V[14][3 * m + r + 1]])
-    s.held -= R[i].held - 1
-    s.free += R[i].held - 1
-    if s.state == _RESTING and s.nsys > 0:
-        advance(S[r : r + 1], now)
-        s.now = now
-        s.state = _DUE
-    refresh(S, C, N, Q, TL, TE, r)
+        if too_long(R, C, i, c.reach):
+            give_up(V, K, now)
+        elif fits(V, K, d, i):
+            take_waiting(C, X)
+            start_transfer(V, K, i, d, now)
+        else:
+            return
 
 
 def log_transfer(R: Records, C: Records, X: Records, TF: Any, i: int, end: int) -> None:

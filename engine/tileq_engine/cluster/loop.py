@@ -19,8 +19,10 @@ from typing import Any
 from tileq_engine.cluster.failing import bring_up, take_down
 from tileq_engine.cluster.handing import collect_handed, land, retry_waiting, start_waiting
 from tileq_engine.cluster.placing import has_place, rebalance_one, relist, route_request
+from tileq_engine.cluster.stranding import serves, set_reach
 from tileq_engine.cluster.touch import refresh, touch
 from tileq_engine.records import Records
+from tileq_engine.simulator_record import advance
 
 _DUE, _RESTING, _STOPPED = 0, 2, 3
 _FINISHED, _TIME, _STALLED, _FLUSH = 1, 2, 5, 6
@@ -140,6 +142,9 @@ def flush_out(V: Any, K: Any, HK: Any) -> Any:
             s.closing = 0
             s.state = _DUE
             found = 1
+            if s.now < c.now:  # it rested: what it does now that nobody is to come it cannot do before it is so
+                advance(S[r : r + 1], c.now)
+                s.now = c.now
         refresh(S, C, N, Q, TL, TE, r)
     return 0, found
 
@@ -157,6 +162,33 @@ def next_outside(R: Records, C: Records, EV: Any, FT: Any) -> Any:
     return t
 
 
+def first_held(V: Any, K: Any, HK: Any) -> Any:
+    """Route the first of those held for whom the node that has changed has a place; return 0 or a code."""
+    R, S = V[0], V[2]
+    C, N, X = K[0], K[1], K[3]
+    c = C[0]
+    before = -1
+    i = c.hold_first
+    for _k in range(c.hold_count):
+        if N[c.ready].pool == 0 and has_place(R, S, C, N, c.ready, i) and serves(K, c.ready, i):
+            follow = X[i].follow
+            X[i].target = c.ready
+            code = route_request(V, K, HK, i, c.now)
+            if code == 0:
+                c.hold_count -= 1
+                if before < 0:
+                    c.hold_first = follow
+                else:
+                    X[before].follow = follow
+                if c.hold_last == i:
+                    c.hold_last = before
+            return code
+        before = i
+        i = X[i].follow
+    c.ready = -1
+    return 0
+
+
 def queued(V: Any, K: Any, HK: Any) -> Any:
     """Route the first of those that are due, or of those held where somebody has room; return (code, whether any)."""
     C, X = K[0], K[3]
@@ -169,18 +201,9 @@ def queued(V: Any, K: Any, HK: Any) -> Any:
             c.due_first = follow
             c.due_count -= 1
         return code, 1
-    if c.ready >= 0:
-        i = c.hold_first
-        if c.hold_count == 0 or not has_place(V[0], V[2], K[1], c.ready, i):
-            c.ready = -1
-            return 0, 0
-        follow = X[i].follow
-        X[i].target = c.ready
-        code = route_request(V, K, HK, i, c.now)
-        if code == 0:
-            c.hold_first = follow
-            c.hold_count -= 1
-        return code, 1
+    if c.ready >= 0 and c.full == _HOLD and c.hold_count > 0:
+        return first_held(V, K, HK), 1
+    c.ready = -1
     if c.balancing == 1:
         if not rebalance_one(V, K, c.now):
             c.balancing = 0
@@ -214,6 +237,7 @@ def begin(V: Any, K: Any) -> None:
         relist(C, N, Q, K[6], K[7], pool)
     for r in range(C[0].nodes):
         refresh(V[2], C, N, Q, K[4], K[5], r)
+    set_reach(V[2], C, N)
     C[0].begun = 1
 
 
@@ -246,8 +270,11 @@ def run_cluster(V: Any, K: Any, HK: Any) -> Any:
         if code > 0:
             return code
     done = c.rejected
+    c.on_nodes = 0
+    c.to_come = c.n - c.next
     for k in range(c.nodes):
         done += S[k].finished + S[k].rejected
+        c.on_nodes += S[k].nsys
     if done == c.n:
         return _FINISHED
     return _TIME if c.stopped == 1 or c.stop_time < _FAR else _STALLED

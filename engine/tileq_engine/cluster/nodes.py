@@ -12,7 +12,16 @@ from tileq_engine.cluster.routers import Router, router
 from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy
 from tileq_theory.disaggregation import KvLink
-from tileq_theory.errors import InputError, instance, near_matches, nonnegative, positive, positive_int
+from tileq_theory.errors import (
+    InputError,
+    instance,
+    near_matches,
+    nonnegative,
+    nonnegative_int,
+    positive,
+    positive_int,
+    sequence,
+)
 from tileq_theory.iteration_time import IterationTime
 
 Role = Literal["both", "prefill", "decode"]
@@ -79,7 +88,7 @@ class Node:
 
             object.__setattr__(self, "policy", policy(self.policy))
         instance(f"policy of {who}", self.policy, Policy)
-        if self.role not in ROLES:
+        if not isinstance(self.role, str) or self.role not in ROLES:
             raise InputError(f"role of {who} is {self.role!r}; {near_matches('roles', str(self.role), ROLES)}")
         object.__setattr__(self, "count", positive_int(f"count of {who}", self.count))
         object.__setattr__(self, "weight", positive(f"weight of {who}", self.weight))
@@ -97,9 +106,8 @@ class Node:
                 raise InputError(
                     f"config of {who} sets {bound}; a cluster's run is bounded by simulate_cluster(stop_time_s=...)"
                 )
-        tenants = tuple(int(t) for t in self.tenants)
-        if any(t < 0 for t in tenants):
-            raise InputError(f"tenants of {who} are {self.tenants!r}; expected numbers of 0 or more")
+        given = sequence(f"tenants of {who}", self.tenants, "numbers of tenants")
+        tenants = tuple(nonnegative_int(f"a tenant of {who}", t) for t in given)
         object.__setattr__(self, "tenants", tenants)
 
     @property
@@ -179,14 +187,14 @@ class Cluster:
         failures: Sequence[Failure] = (),
     ) -> None:
         put = object.__setattr__
-        put(self, "nodes", tuple(nodes))
+        put(self, "nodes", sequence("nodes of the cluster", nodes, "nodes"))
         put(self, "router", _router(router))
         put(self, "decode_router", _router(decode_router))
         put(self, "link", link)
         put(self, "on_full", on_full)
         put(self, "rebalance_s", None if rebalance_s is None else positive("rebalance_s", rebalance_s))
         put(self, "rebalance_gap", positive_int("rebalance_gap", rebalance_gap))
-        put(self, "failures", tuple(failures))
+        put(self, "failures", sequence("failures of the cluster", failures, "failures"))
         self._check()
 
     def _check(self) -> None:
@@ -202,7 +210,7 @@ class Cluster:
         twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
         if twice is not None:
             raise InputError(f"two nodes of the cluster are called {twice!r}; names must differ")
-        if self.on_full not in ON_FULL:
+        if not isinstance(self.on_full, str) or self.on_full not in ON_FULL:
             raise InputError(f"on_full is {self.on_full!r}; {near_matches('choices', str(self.on_full), ON_FULL)}")
         if self.rebalance_gap < 2:
             raise InputError("rebalance_gap is 1; expected 2 or more: a move over a gap of 1 only changes places")

@@ -14,6 +14,7 @@ from tileq_engine.policy import Policy
 from tileq_theory.capacity import Limits, capacity
 from tileq_theory.demand import Demand
 from tileq_theory.disaggregation import decode_demand, prefill_demand
+from tileq_theory.errors import instance
 
 
 def node_limits(node: Node) -> Limits:
@@ -28,6 +29,8 @@ def node_rates(cluster: Cluster, demand: Demand) -> Float[np.ndarray, "kind"]:
 
     A node of one phase has that half of the demand.
     """
+    instance("cluster", cluster, Cluster)
+    instance("demand", demand, Demand)
     halves = {"both": demand, "prefill": prefill_demand(demand), "decode": decode_demand(demand)}
     return np.array([capacity(n.time, halves[n.role], node_limits(n)).rate_per_s for n in cluster.nodes])
 

@@ -14,6 +14,7 @@ from typing import Any
 from tileq_engine.batch import remove_waiting
 from tileq_engine.cluster.node import enter_node, tokens_to_do
 from tileq_engine.cluster.routing import choose_node
+from tileq_engine.cluster.stranding import finds_node, is_large_enough, serves, strand, too_long
 from tileq_engine.cluster.touch import refresh, touch
 from tileq_engine.fairness import depart_tenant
 from tileq_engine.pressure import pressed
@@ -23,6 +24,7 @@ from tileq_engine.simulator_record import advance
 _FLUSH, _GROW, _AGAIN = 6, 8, 9
 _REJECT, _HOLD, _ELSEWHERE = 0, 2, 3
 _FAILED, _FULL, _REBALANCED = 0, 1, 2
+_TOO_LARGE, _SYSTEM_FULL = 2, 4
 
 
 def put_due(C: Records, X: Records, i: int, reason: int) -> None:
@@ -81,7 +83,7 @@ def relist(C: Records, N: Records, Q: Records, UP: Any, CW: Any, pool: int) -> N
     Q[pool].up = count
 
 
-def has_place(R: Records, S: Records, N: Records, r: int, i: int) -> Any:
+def has_place(R: Records, S: Records, C: Records, N: Records, r: int, i: int) -> Any:
     """Return whether node `r` is up, its queue limit is not reached, and its cache is large enough for request `i`."""
     n = N[r]
     s = S[r]
@@ -89,20 +91,27 @@ def has_place(R: Records, S: Records, N: Records, r: int, i: int) -> Any:
         return False
     if s.pressure > 1 and pressed(S[r : r + 1]):
         return False
-    tokens = R[i].prompt + R[i].gen if s.hand == 1 else R[i].prompt + R[i].output - s.emit
-    return tokens <= s.total_blocks * s.block
+    return is_large_enough(R, S, C, r, i)
 
 
-def roomiest(R: Records, S: Records, C: Records, N: Records, pool: int, i: int) -> Any:
+def roomiest(R: Records, S: Records, K: Any, pool: int, i: int) -> Any:
     """Return the node of the fewest requests, by weight, among those of a pool with a place for `i`; -1 for none."""
+    C, N = K[0], K[1]
     best = -1
     for r in range(C[0].nodes):
         C[0].comparisons += 1
-        if N[r].pool != pool or not has_place(R, S, N, r, i):
+        if N[r].pool != pool or not has_place(R, S, C, N, r, i) or not serves(K, r, i):
             continue
         if best < 0 or S[r].nsys * N[best].weight < S[best].nsys * N[r].weight:
             best = r
     return best
+
+
+def turn_away(R: Records, C: Records, i: int, reason: int) -> None:
+    """Reject request `i` at the router, for a reason of `records.REASONS`."""
+    R[i].status = 4
+    R[i].reason = reason
+    C[0].rejected += 1
 
 
 def route_request(V: Any, K: Any, HK: Any, i: int, now: int) -> Any:
@@ -115,10 +124,12 @@ def route_request(V: Any, K: Any, HK: Any, i: int, now: int) -> Any:
     c = C[0]
     x = X[i]
     pool = 1 if c.split == 1 and R[i].cached > 0 else 0
-    if c.split == 1 and R[i].prompt + R[i].output - c.emit > c.largest:
-        R[i].status = 4
-        R[i].reason = 2  # no decode node could ever take it
-        c.rejected += 1
+    apart = too_long(R, C, i, c.reach)  # only a node that does both can take it
+    if apart and not finds_node(R, S, K, i):
+        if too_long(R, C, i, c.largest):
+            turn_away(R, C, i, _TOO_LARGE)
+        else:
+            strand(R, C, X, i)
         return 0
     r = x.target
     if r < 0 or N[r].up == 0:
@@ -126,15 +137,22 @@ def route_request(V: Any, K: Any, HK: Any, i: int, now: int) -> Any:
     source = -1
     if r == -2:
         return _AGAIN
-    if r >= 0 and (c.full > _REJECT or S[r].pressure == _ELSEWHERE) and not has_place(R, S, N, r, i):
+    if r >= 0 and (c.full > _REJECT or S[r].pressure == _ELSEWHERE or apart) and not has_place(R, S, C, N, r, i):
         source = r
-        r = roomiest(R, S, C, N, pool, i)
-        if r < 0 and c.full != _HOLD:
+        r = roomiest(R, S, K, pool, i)
+        if r < 0 and c.full != _HOLD and apart:
+            c.ncand = 0
+            turn_away(R, C, i, _SYSTEM_FULL)
+            return 0
+        if r < 0 and (c.full != _HOLD or not finds_node(R, S, K, i)):
             r = source  # which rejects it
             source = -1
     if r < 0:
         c.ncand = 0
-        put_held(C, X, i)
+        if finds_node(R, S, K, i):
+            put_held(C, X, i)
+        else:
+            strand(R, C, X, i)
         return 0
     if c.lazy == 1 and touch(V, K, HK, r, now) > 0:
         return _AGAIN
@@ -224,7 +242,7 @@ def rebalance_one(V: Any, K: Any, now: int) -> Any:
         return False  # it would only change places
     part = H[OFF[m + longest] : OFF[m + longest + 1]]
     place = last_waiting(R, S[longest : longest + 1], part)
-    if place < 0 or not has_place(R, S, N, shortest, part[place]):
+    if place < 0 or not has_place(R, S, C, N, shortest, part[place]) or not serves(K, shortest, part[place]):
         return False
     own = V[6][OFF[3 * m + longest] : OFF[3 * m + longest + 1]]
     i = leave_queue(R, S[longest : longest + 1], part, own, place, now)

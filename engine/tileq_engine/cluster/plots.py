@@ -21,19 +21,23 @@ _TENANTS = 8
 
 def plot_nodes(run: ClusterRun) -> Any:
     """Return the load of each node: busy share and KV in use as bars, and requests in its system over time."""
-    load = run.load()
+    load = run.node_load()
     count = len(load.name)
     at = np.linspace(0, run.end_ps, _POINTS).astype(np.int64)
     with styled():
         figure = new_figure(6.4, min(2.6 + 0.16 * count, 9.0) + 2.4)
         bars, lines = figure.subplots(2, 1, height_ratios=[max(1.0, 0.12 * count), 1.2])
         place = np.arange(count)
-        bars.barh(place - 0.2, load.busy_share, 0.4, color=GREYS["decode"], label="busy")
+        bars.barh(place - 0.2, load.busy_share, 0.4, color=GREYS["decode"], label="not empty")
         bars.barh(place + 0.2, load.kv_share, 0.4, color=GREYS["prefill"], label="KV in use")
         shown = place if count <= 40 else place[:: -(-count // 40)]
         bars.set_yticks(shown, [load.name[k] for k in shown])
         bars.invert_yaxis()
-        bars.set(xlabel="share of time, of memory", xlim=(0, 1.02), title=f"Nodes: {run.cluster.router.name}")
+        bars.set(
+            xlabel="share of the time; of the KV memory",
+            xlim=(0, 1.02),
+            title=f"Nodes behind {run.cluster.router.name}",
+        )
         paths = [on_grid(n.samples, "waiting", at) + on_grid(n.samples, "running", at) for n in run.nodes]
         time = at / PS_PER_S
         if count <= _LINES:
@@ -52,7 +56,7 @@ def plot_nodes(run: ClusterRun) -> Any:
 
 
 def plot_pools(run: ClusterRun) -> Any:
-    """Return what waits and runs in each pool over time, and the requests whose KV has not arrived."""
+    """Return what runs and waits in each pool over time, one on the other, and on top those whose KV is not there."""
     roles = [role for role in ("both", "prefill", "decode") if any(n.role == role for n in run.nodes)]
     with styled():
         figure = new_figure(6.4, 1.0 + 1.8 * len(roles))
@@ -61,12 +65,15 @@ def plot_pools(run: ClusterRun) -> Any:
             time, waiting = run.pool_path(role, "waiting")
             running = run.pool_path(role, "running")[1]
             size = sum(n.role == role for n in run.nodes)
-            axes.fill_between(time, waiting + running, step="post", color=GREYS["waiting"], label="waiting")
-            axes.fill_between(time, running, step="post", color=GREYS["decode"], alpha=0.8, label="in a batch")
+            layers = [("in a batch", running, GREYS["decode"]), ("waiting", waiting, GREYS["waiting"])]
             if role == "decode":
-                axes.step(
-                    *run.waiting_for_decode(len(time)), where="post", color=GREYS["prefill"], label="KV on its way"
+                layers.append(("handed over, KV not there", run.waiting_for_decode(len(time))[1], GREYS["prefill"]))
+            below = np.zeros(len(time))
+            for label, height, color in layers:
+                axes.fill_between(
+                    time, below, below + height, step="post", facecolor=color, edgecolor="none", label=label
                 )
+                below = below + height
             word = {"both": "nodes of both phases", "prefill": "prefill nodes", "decode": "decode nodes"}[role]
             axes.set(ylabel="requests", title=f"{size} {word}")
             axes.set_ylim(bottom=0)
@@ -95,9 +102,19 @@ def plot_tenants(run: ClusterRun) -> Any:
             own = done & (run.requests.tenant == tenant)
             part = np.histogram(run.finish_ps[own], edges, weights=served[own])[0]
             share = np.divide(part, total, out=np.full_like(part, np.nan), where=total > 0)
-            axes.plot(middle, share, label=f"tenant {tenant}", **{**series_style(k), "marker": ""})
+            axes.plot(middle, share, label=_tenant_name(run, tenant), **{**series_style(k), "marker": ""})
         axes.set(
             xlabel="time [s]", ylabel="share of tokens", ylim=(0, 1.02), title="Tenants: tokens of finished requests"
         )
+        axes.set_xlim(0, run.end_ps / PS_PER_S)
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4)
         return figure
+
+
+def _tenant_name(run: ClusterRun, tenant: int) -> str:
+    """Return the tenant's own name, that of the class where each class is a tenant, or its number."""
+    record = run.nodes[0].tenants
+    if record is not None and tenant < len(record.names):
+        return record.names[tenant]
+    named = tenant < len(run.class_names) and np.array_equal(run.requests.tenant, run.requests.class_index)
+    return run.class_names[tenant] if named else f"tenant {tenant}"

@@ -31,6 +31,8 @@ CLUSTER_FIELDS: tuple[tuple[str, str], ...] = (
     *((name, "i8") for name in ("events", "slice", "at_node", "balancing", "gap", "stop_time", "stopped", "largest")),
     # counted work, requests turned away by the router, the turn of the latest routing, candidates drawn
     *((name, "i8") for name in ("touches", "comparisons", "rejected", "turn", "ncand", "ready", "begun")),
+    # most tokens that a decode node still to be had can hold; who is set aside, on a node, and yet to come in the end
+    *((name, "i8") for name in ("reach", "stranded", "on_nodes", "to_come")),
     # where things stand in Z
     *((name, "i8") for name in ("cand", "ring", "points", "home", "groups", "told")),
     *((name, "i8") for name in ("fabric_free", "latency")),
@@ -42,6 +44,7 @@ NODE_FIELDS: tuple[tuple[str, str], ...] = (
     *((name, "i8") for name in ("up", "pool", "rules", "told", "limit", "room", "coming", "stamp")),
     *((name, "i8") for name in ("at", "decides", "sender", "receiver", "warm", "since", "up_ps", "passes")),
     *((name, "i8") for name in ("routed", "handed", "received", "failures", "aborted", "lost")),
+    *((name, "i8") for name in ("revives", "budget")),  # the last planned event that brings it up; its first budget
     *((name, "f8") for name in ("weight", "load")),
 )
 

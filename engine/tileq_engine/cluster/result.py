@@ -6,6 +6,7 @@ __all__ = ["MOVE_REASONS", "ClusterRun", "Moves", "NodeLoad", "NodeRun", "Transf
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,8 @@ class ClusterRun:
         Where it was prefilled before its last transfer; -1: never handed over.
     routed
         Times the router gave it to a node.
+    rate_per_s, class_names
+        Offered rate and names of the classes, where they are known; `run` tells them on.
     """
 
     requests: Requests
@@ -149,6 +152,8 @@ class ClusterRun:
     moves: Moves
     counters: Mapping[str, int]
     notes: tuple[str, ...] = ()
+    rate_per_s: float | None = None
+    class_names: tuple[str, ...] = ()
 
     def raw(self) -> RawRun:
         """Return the run of the cluster as if it were one engine's: everything summed, samples on a common grid.
@@ -199,9 +204,13 @@ class ClusterRun:
 
     def run(self, **facts: Any) -> Run:
         """Return the whole cluster's run, for metrics, verdict and export (facts as in `run_raw.run_from_raw`)."""
+        from tileq_engine.cluster.whole import as_one
+
         facts.setdefault("seed", self.seed)
+        facts.setdefault("rate_per_s", self.rate_per_s)
+        facts.setdefault("class_names", self.class_names or None)
         facts.setdefault("provenance", {"cluster": self.cluster.to_dict()})
-        return Run.of(self.raw(), **facts)
+        return as_one(self, Run.of(self.raw(), **facts))
 
     def index(self, node: int | str) -> int:
         """Return the index of a node given by index or name."""
@@ -227,9 +236,10 @@ class ClusterRun:
 
     def node_run(self, node: int | str, **facts: Any) -> Run:
         """Return `node_raw` as a `Run`."""
+        facts.setdefault("class_names", self.class_names or None)
         return Run.of(self.node_raw(node), **facts)
 
-    def load(self) -> NodeLoad:
+    def node_load(self) -> NodeLoad:
         """Return how busy each node was."""
         span = max(self.end_ps, 1)
         nodes = self.nodes
@@ -277,13 +287,24 @@ class ClusterRun:
 
     def to_dict(self, rule: str = "mser5", **options: Any) -> dict[str, Any]:
         """Return the metrics document of the whole, and `nodes`, `transfers`, `moves` beside it, plain JSON."""
+        return {**self.whole_document(rule, **options), "counters": dict(self.counters)}
+
+    def whole_document(self, rule: str = "mser5", *, seed: int | None = None, **options: Any) -> dict[str, Any]:
+        """Return `to_dict`, with the counters of one run: areas and peaks of the whole cluster."""
+        from tileq_engine.cluster.whole import pooled_batches
+
+        found = self.run(**({} if seed is None else {"seed": seed})).metrics(rule, **options)
+        batch = {} if len(self.nodes) == 1 else {"batch": pooled_batches(self, found.window)}
+        return {**found.to_dict(), **batch, **self.parts()}
+
+    def parts(self) -> dict[str, Any]:
+        """Return what a single run has not: `nodes`, `transfers` and `moves`, plain JSON."""
         wait = self.transfers.start_ps - self.transfers.ready_ps
         took = self.transfers.end_ps - self.transfers.ready_ps
         done = self.transfers.end_ps >= 0
         counts = np.bincount(self.moves.reason, minlength=len(MOVE_REASONS)).tolist()
         return {
-            **self.run().to_dict(rule, **options),
-            "nodes": self.load().rows(),
+            "nodes": self.node_load().rows(),
             "transfers": {
                 "count": int(done.sum()),
                 "broken": int((~done).sum()),
@@ -291,8 +312,34 @@ class ClusterRun:
                 "mean_s": float(took[done].mean() / PS_PER_S) if done.any() else None,
             },
             "moves": dict(zip(MOVE_REASONS, counts, strict=True)),
-            "counters": dict(self.counters),
         }
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | Path) -> Path:
+        """Write the run losslessly to an NPZ file (atomic); `saving.save_cluster_runs` writes several to one."""
+        from tileq_engine.cluster.saving import save_cluster_runs
+
+        return save_cluster_runs([self], path)
+
+    @staticmethod
+    def load(path: str | Path, replication: int = 0) -> ClusterRun:
+        """Read a run that `save` wrote; a damaged or foreign file raises `InputError`."""
+        from tileq_engine.cluster.saving import load_cluster_runs
+
+        return load_cluster_runs(path, replication)[0]
+
+    def to_csv(self, path: str | Path) -> Path:
+        """Write one row a request to a CSV file, with the nodes that it was on."""
+        from tileq_engine.cluster.export import write_cluster_csv
+
+        return write_cluster_csv([self], path)
+
+    def to_parquet(self, path: str | Path) -> Path:
+        """Write one row a request to a Parquet file, with the nodes that it was on."""
+        from tileq_engine.cluster.export import write_cluster_parquet
+
+        return write_cluster_parquet([self], path)
 
 
 def _chosen(requests: Requests, chosen: Bool[np.ndarray, "request"]) -> Requests:

@@ -16,7 +16,7 @@ from jaxtyping import Int
 
 from tileq_engine.executor.sampling import Sampling
 from tileq_engine.requests import Requests
-from tileq_theory.errors import InputError, positive_int
+from tileq_theory.errors import InputError, no_such_file, positive_int
 
 
 @runtime_checkable
@@ -62,7 +62,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
             "a tokenizer.json needs the library tokenizers, which is not installed; pip install tokenizers"
         )
     if not file.is_file():
-        raise InputError(f"{file} is not there; expected a tokenizer.json, or a folder that holds one")
+        raise no_such_file(file, "a tokenizer.json, or a folder that holds one")
     reader = importlib.import_module("tokenizers").Tokenizer
     try:
         return _FromFile(reader.from_file(str(file)))

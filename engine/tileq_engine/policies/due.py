@@ -41,10 +41,11 @@ def priority_aging(
 
         T_i = a_i + step_s (p_i - p).
 
-    Nobody who arrives after T_i is admitted before i, at any load and for ever. So while i waits beyond T_i all
-    residents are of those who were there at T_i and either resident or before i in order; if w_i tokens of them are
-    left at T_i, nobody is preempted and no iteration is longer than t, then each further iteration serves at least one
-    of these tokens, and after the last of them i stands first before an empty system:
+    Nobody who arrives after T_i is admitted before i, at any load and for ever, unless i's tenant is at its quota: who
+    may not be admitted is passed over. Without quotas, while i waits beyond T_i all residents are of those who were
+    there at T_i and either resident or before i in order; if w_i tokens of them are left at T_i, nobody is preempted
+    and no iteration is longer than t, then each further iteration serves at least one of these tokens, and after the
+    last of them i stands first before an empty system:
 
         admission - a_i <= step_s (p_i - p) + (w_i + 1) t.
 
@@ -104,7 +105,8 @@ def edf(
     give blocks back is the resident whose deadline is the latest. It optimises the number of first tokens in time while
     all can be (on one preemptive server no order meets deadlines that this one misses: Dertouzos, 1974). It fails
     beyond that: under overload it serves whoever is late already, and soon everybody is late, the long-waiting and
-    the urgent alike. Nobody starves: who arrives later than the largest allowance stands behind.
+    the urgent alike. Nobody starves: who arrives later than the largest allowance stands behind (a tenant at its quota
+    is passed over).
     """
     given = list(ttft_s) if isinstance(ttft_s, list | tuple | np.ndarray) else [ttft_s]
     allowed = [_allowance(value) for value in given]

@@ -26,6 +26,6 @@ def orca(*, chunks: bool = False, token_budget: int | None = None, max_num_seqs:
         decodes="decodes_after",
         mixing="mix_chunked",
         params={"chunks": chunked},
-        scalars={"alloc": 1, "whole": 0 if chunked else 1},
+        scalars={"alloc": 1, "whole": 0 if chunked else 1, "to_front": 1},
         **checked_common(token_budget, max_num_seqs),
     )

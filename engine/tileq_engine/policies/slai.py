@@ -36,14 +36,14 @@ def slai(
     """SLAI: SLO-aware LLM inference (Bari, Hegde, de Veciana, arXiv 2508.01002).
 
     A resident's last schedulable time is LST = completion of its previous token + TBT limit - Theta * (mean batch
-    time so far). A batch holds (1) the decodes with LST <= now in order of LST, up to `decode_cap`, (2) ongoing
-    prefills in order, then waiting ones in `order` ("fcfs", "spf", or paying tier first then shortest prompt),
-    stopping at the first that does not fit, (3) with what is left of the budget the other decodes in order of LST.
-    Theta is 5 below 96 % of the KV used and 10 from there on ("dynamic"), or the number given (the paper's fixed
-    variant: 10). Requests without a TBT limit get their tier's. If a critical decode finds no block, the prefill
-    begun last is preempted, else the decode itself. It optimises median TTFT subject to each tier's TBT. It fails
-    when batches are long against the limits: with Theta = 10 and batches of 50 ms every decode is critical, and it
-    is Sarathi with SPF. The mean is the authors' cumulative one, or "ewma".
+    time so far). A batch holds (1) the decodes with LST <= now in order of LST, up to `decode_cap` and whatever the
+    budget, (2) ongoing prefills in order, then waiting ones in `order` ("fcfs", "spf", or paying tier first then
+    shortest prompt), stopping at the first that does not fit, (3) with what is left of the budget the other decodes
+    in order of LST. Theta is 5 below 96 % of the KV used and 10 from there on ("dynamic"), or the number given (the
+    paper's fixed variant: 10). Requests without a TBT limit get their tier's. If a critical decode finds no block, the
+    prefill begun last is preempted, else the decode itself. It optimises median TTFT subject to each tier's TBT. It
+    fails when batches are long against the limits: with Theta = 10 and batches of 50 ms every decode is critical, and
+    it is Sarathi with SPF. The mean is the authors' cumulative one, or "ewma".
     """
     if isinstance(theta, str) and theta != "dynamic":
         raise InputError(f"theta is {theta!r}; expected 'dynamic' or a number of mean batches")

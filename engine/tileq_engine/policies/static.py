@@ -22,6 +22,6 @@ def static(*, token_budget: int | None = None, max_num_seqs: int | None = None) 
         name="static",
         decodes="decodes_capped",
         mixing="mix_static",
-        scalars={"alloc": 2, "whole": 1},
+        scalars={"alloc": 2, "whole": 1, "to_front": 1},
         **checked_common(token_budget, max_num_seqs),
     )

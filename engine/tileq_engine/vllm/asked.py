@@ -19,6 +19,8 @@ from typing import Any
 from tileq_engine.vllm.settings import VllmSettings
 from tileq_theory.errors import InputError, near_matches, nonnegative_int, positive, positive_int
 
+_MOST_S = 1e6  # both have to fit into the rules' tables: no client's number may stop a server
+_MOST_TOKENS = 1 << 30
 KEYS = ("tileq_tier", "tileq_tbt_limit_s", "tileq_predicted_output_tokens", "tileq_tenant")
 
 
@@ -45,18 +47,22 @@ def asked_of(extra: Mapping[str, Any] | None, settings: VllmSettings) -> Asked:
         tier = settings.tier(None)
         return Asked(tier.tbt_limit_s, tier.paying, tier=settings.default_tier)
     for key in extra:
-        if key.startswith("tileq_") and key not in KEYS:
-            raise InputError(f"{key!r} is unknown; {near_matches('keys', key, KEYS)}")
+        if str(key).startswith("tileq_") and key not in KEYS:
+            raise InputError(f"{key!r} is unknown; {near_matches('keys', str(key), KEYS)}")
     name = extra.get("tileq_tier")
     if name is not None and not isinstance(name, str):
         raise InputError(f"tileq_tier is {name!r}; expected the name of a tier")
     tier = settings.tier(name)
     own = extra.get("tileq_tbt_limit_s")
     predicted = extra.get("tileq_predicted_output_tokens")
+    if own is not None and positive("tileq_tbt_limit_s", own) > _MOST_S:
+        raise InputError(f"tileq_tbt_limit_s is {own!r}; expected {_MOST_S:g} s or less")
+    if predicted is not None and positive_int("tileq_predicted_output_tokens", predicted) > _MOST_TOKENS:
+        raise InputError(f"tileq_predicted_output_tokens is {predicted!r}; expected {_MOST_TOKENS} or less")
     return Asked(
-        tbt_limit_s=tier.tbt_limit_s if own is None else positive("tileq_tbt_limit_s", own),
+        tbt_limit_s=tier.tbt_limit_s if own is None else float(own),
         paying=tier.paying,
-        predicted_output_tokens=None if predicted is None else positive_int("tileq_predicted_output_tokens", predicted),
+        predicted_output_tokens=None if predicted is None else int(predicted),
         tenant=nonnegative_int("tileq_tenant", extra.get("tileq_tenant", 0)),
         tier=name or settings.default_tier,
     )

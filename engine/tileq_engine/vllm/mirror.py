@@ -25,6 +25,7 @@ from tileq_theory.iteration_time import IterationTime
 
 _RUNNING = 2
 _LEAST = 1 << 12
+_MOST_PRIORITY = (1 << 31) - 1
 
 
 @dataclass(slots=True)
@@ -90,7 +91,9 @@ class Mirror:
         self.repaired = 0  # times that vLLM did otherwise than decided
         self._blind = policy.params.get("predictor") == "none"
         self._coming: dict[str, _Coming] = {}  # told of since the last decision
+        memory = self.state.P.copy()  # a rule that takes turns is to begin with its first
         self.rules.decide(0)  # compiles, or loads, what a first request would otherwise wait for
+        self.state.P[:] = memory
 
     @property
     def state(self) -> State:
@@ -132,7 +135,8 @@ class Mirror:
         prompt = max(1, min(prompt_tokens, most))
         output = max(1, min(output_tokens, most - prompt + 1))
         at = self.now_ps if arrival_ps is None else arrival_ps
-        self._coming[name] = _Coming(asked, prompt, output, at, priority, front)
+        urgency = max(-_MOST_PRIORITY, min(int(priority), _MOST_PRIORITY))  # no client's number may stop a server
+        self._coming[name] = _Coming(asked, prompt, output, at, urgency, front)
 
     def _let_in(self, now_ps: int) -> None:
         """Hand the requests told of since the last decision to the rules."""
@@ -165,7 +169,10 @@ class Mirror:
     def leave(self, names: Iterable[str]) -> None:
         """Forget requests that have ended or were given up; names that are not here are passed over."""
         names = [name for name in names if self._coming.pop(name, None) is None]
-        places = [self.index.pop(name) for name in names if name in self.index]
+        names = [name for name in names if name in self.index]
+        for name in names:
+            self._bring_forward(name)
+        places = [self.index.pop(name) for name in names]
         if places:
             edit.leave(self.state, places, self.open)
 
@@ -190,6 +197,10 @@ class Mirror:
         now = max(now_ps, self.now_ps)
         if self._coming:
             self._let_in(now)
+        if not self.index:  # as in a simulation: with nobody there, nobody's turn is spent
+            self.rules.arrive(now)
+            self.open = False
+            return Decision()
         state.set_scalars({"free": free_blocks - edit.reserved_blocks(state)})
         lost: list[str] = []
         for _ in range(len(self.index) + 2):
@@ -222,11 +233,27 @@ class Mirror:
                 edit.drop(state, self.index[name], resident)
         for name, (tokens, left) in ran.items():
             if name in self.index:
+                self._bring_forward(name)
                 edit.run_as(state, self.index[name], tokens, left)
         edit.recount(state)
         members = state.scalar("ndec") + state.scalar("npre")
         self.open = members > 0
         self.rules._open = self.open
+
+    def _bring_forward(self, name: str) -> None:
+        """Let an announced request that no decision has seen yet count as seen: it will not be brought to the queue.
+
+        That is so after an iteration left to vLLM; the others keep their order.
+        """
+        first, i = self.state.scalar("joined"), self.index[name]
+        if i < first:
+            return
+        self.state.R[first : i + 1] = np.roll(self.state.R[first : i + 1], 1)
+        self.names[first : i + 1] = [self.names[i], *self.names[first:i]]
+        for k in range(first, i + 1):
+            if self.names[k] in self.index:
+                self.index[self.names[k]] = k
+        self.state.set_scalars({"joined": first + 1})
 
     def owes(self, name: str, tokens: int) -> None:
         """Set what a waiting request has to compute: all its `tokens`, prompt and answer so far."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["Reporter", "report_path"]
 
+import atexit
 import json
 import os
 import tempfile
@@ -49,6 +50,7 @@ class Reporter:
         self._arrived: deque[float] = deque(maxlen=_KEPT)
         rank = int(getattr(vllm_config.parallel_config, "data_parallel_index", 0) or 0)
         self._path = report_path(str(vllm_config.instance_id), rank)
+        self._tidied = False
         self._written = self._logged = self._refitted = time.monotonic()
         self._fitted_iterations = self.refits = 0
         self._promised = 0.0 if settings.plan is None else float(settings.plan["rate_per_s"])
@@ -85,6 +87,11 @@ class Reporter:
         self.iterations += 1
         self.busy_ps += duration
         self.recent.append((*shape, duration))
+
+    def begin_anew(self) -> None:
+        """Forget the iterations so far: the clock is another one from here on."""
+        self.recent.clear()
+        self._last_end_ps = 0
 
     def rate_per_s(self) -> float:
         """Return the rate at which the last requests came, requests/s."""
@@ -161,6 +168,9 @@ class Reporter:
         self.mirror.set_scalars(values)
 
     def _write(self, found: dict[str, float]) -> None:
+        if not self._tidied:
+            self._tidied = True
+            atexit.register(self._path.unlink, missing_ok=True)
         temporary = self._path.with_suffix(f".{os.getpid()}")
         try:
             temporary.write_text(json.dumps(found), encoding="utf-8")

@@ -1,6 +1,7 @@
 """vLLM's asynchronous scheduler with Tileq's rules in the place of "first come, first served".
 
-How it is done, least first. vLLM's `schedule` asks one method, `_reserve_prefill_lookahead`, how many tokens each
+How it is done, least first. In a plain configuration `lean` carries out what the rules have decided. Where anything
+more is switched on vLLM's own `schedule` does; it asks one method, `_reserve_prefill_lookahead`, how many tokens each
 request may get, running and waiting alike: here it answers with what the rules have decided. vLLM's queue shows only
 the requests they let in. Whom they preempt is preempted by vLLM's own means before. All else is vLLM's.
 
@@ -29,6 +30,8 @@ from vllm.v1.request import Request, RequestStatus
 
 from tileq_engine.vllm import starting
 from tileq_engine.vllm.asked import asked_of
+from tileq_engine.vllm.lean import Lean
+from tileq_engine.vllm.lean_known import obstacles
 from tileq_engine.vllm.mirror import Decision
 from tileq_engine.vllm.report import Reporter
 from tileq_engine.vllm.settings import VllmSettings
@@ -80,7 +83,12 @@ class TileqScheduler(AsyncScheduler):
         self._ending: set[str] = set()  # had their last token by the mirror's count, not yet by vLLM's
         self._hits: dict[str, int] = {}  # prompt tokens taken to be in the prefix cache
         self._lost: list[tuple[str, int]] = []  # preempted by vLLM itself, and their tokens
+        self._special: set[str] = set()  # requests that need vLLM's whole `schedule`
+        against = obstacles(self)
+        self._lean = None if against else Lean(self)
         logger.info("tileq: %s", starting.describe(self, self.settings))
+        if against:
+            logger.info("tileq: decisions are carried out by vLLM's whole scheduler: %s", "; ".join(against))
 
     def now_ps(self) -> int:
         """Picoseconds since the scheduler began."""
@@ -90,6 +98,8 @@ class TileqScheduler(AsyncScheduler):
 
     def _enqueue_waiting_request(self, request: Request) -> None:
         super()._enqueue_waiting_request(request)
+        if request.mm_features or request.resumable:
+            self._special.add(request.request_id)
         if self._is_blocked_waiting_status(request.status):
             self._blocked.append(request)
         else:
@@ -136,6 +146,7 @@ class TileqScheduler(AsyncScheduler):
 
     def _free_request(self, request: Request, delay_free_blocks: bool = False) -> Any:
         self._gone.append(request.request_id)
+        self._special.discard(request.request_id)
         return super()._free_request(request, delay_free_blocks=delay_free_blocks)
 
     def _forget_gone(self) -> None:
@@ -173,31 +184,41 @@ class TileqScheduler(AsyncScheduler):
         """Decide by the rules, let vLLM carry it out, and follow what it did."""
         began = time.perf_counter_ns()
         decision = self._decide()
+        planned: dict[str, int] = {} if decision is None else decision.tokens
+        let_in = [] if decision is None else self._let_in(decision)
         decided = time.perf_counter_ns()
-        stock = decision is None
-        planned = {} if decision is None else decision.tokens
-        if decision is not None:
+        output = None
+        if decision is not None and self._lean is not None and not (throttle_prefills or self._special):
+            output = self._lean.schedule(planned, let_in)
+        if output is None:
+            output = self._by_vllm(planned if decision is not None else None, let_in, throttle_prefills)
+        carried = time.perf_counter_ns()
+        self._settle(planned, output)
+        if output.total_num_scheduled_tokens > 0:
+            self._flights.append(_Flight(self.mirror.now_ps, self.mirror.shape()))
+        settled = time.perf_counter_ns()
+        self.report.decided(decided - began + settled - carried, carried - decided, decision is None)
+        return output
+
+    def _let_in(self, decision: Decision) -> list[Request]:
+        """Return the requests that the decision admits, in its order; whoever is let in begins with a prefill."""
+        requests = self.requests
+        prefills = [requests[name] for name in decision.prefills]
+        return [request for request in prefills if request.status != RequestStatus.RUNNING]
+
+    def _by_vllm(self, planned: dict[str, int] | None, let_in: list[Request], throttle: bool) -> SchedulerOutput:
+        """Let vLLM's `schedule` carry out what is planned; with None, decide too."""
+        if planned is not None:
             self._caps = self._caps_of(planned)
-            requests = self.requests
-            prefills = [requests[name] for name in decision.prefills]  # whoever is let in begins with one
-            let_in = [request for request in prefills if request.status != RequestStatus.RUNNING]
             holding = set(self.kv_holding_waiting)
             self.waiting.admit(r for r in let_in if r not in holding)
             self.kv_holding_waiting.admit(r for r in let_in if r in holding)
-        carrying = time.perf_counter_ns()
         try:
-            output = super().schedule(throttle_prefills)
+            return super().schedule(throttle)
         finally:
             self._caps = None
             self.waiting.everybody()
             self.kv_holding_waiting.everybody()
-        carried = time.perf_counter_ns()
-        self._settle(planned, output, stock)
-        if output.total_num_scheduled_tokens > 0:
-            self._flights.append(_Flight(self.mirror.now_ps, self.mirror.shape()))
-        settled = time.perf_counter_ns()
-        self.report.decided(decided - began + carrying - decided + settled - carried, carried - carrying, stock)
-        return output
 
     def _caps_of(self, planned: dict[str, int]) -> dict[str, int]:
         if not self.num_spec_tokens:
@@ -267,7 +288,7 @@ class TileqScheduler(AsyncScheduler):
             self.mirror.unseat(name, tokens)
         self._lost.clear()
 
-    def _settle(self, planned: dict[str, int], output: SchedulerOutput, stock: bool) -> None:
+    def _settle(self, planned: dict[str, int], output: SchedulerOutput) -> None:
         """Tell the mirror where vLLM did otherwise."""
         ran = output.num_scheduled_tokens
         odd = self._odd_hits(output)
@@ -319,6 +340,14 @@ class TileqScheduler(AsyncScheduler):
         self._forget_gone()
         self.report.tick(logger, self)
         return outputs
+
+    def _update_request_with_output(
+        self, request: Request, new_token_ids: list[int], is_stale: bool = False
+    ) -> tuple[list[int], bool]:
+        if self._lean is not None:
+            return self._lean.take_output(request, new_token_ids, is_stale)
+        found: tuple[list[int], bool] = super()._update_request_with_output(request, new_token_ids, is_stale)
+        return found
 
     def _land(self, flight: _Flight) -> None:
         now = self.now_ps()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tileq_engine.policy import Policy
-from tileq_theory.errors import InputError, boolean, near_matches, nonnegative, positive, positive_int
+from tileq_theory.errors import InputError, boolean, near_matches, no_such_file, nonnegative, positive, positive_int
 
 SETTINGS_VARIABLE = "TILEQ_VLLM"
 POLICIES = ("sarathi", "slai", "rad", "rad_general", "aging", "sjf", "svf", "priority", "vllm_v1")
@@ -91,6 +91,8 @@ class VllmSettings:
         Refitting while serving.
     log_every_s
         Seconds between two lines on decisions in vLLM's log; 0: none.
+    record
+        A file to which every request and every decision is written, a line each; None: none.
 
     Examples
     --------
@@ -113,6 +115,7 @@ class VllmSettings:
     allow_other_machine: bool = False
     online: Online = field(default_factory=Online)
     log_every_s: float = 10.0
+    record: str | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -131,6 +134,8 @@ class VllmSettings:
             raise InputError(f"unknown_tier is {self.unknown_tier!r}; expected one of {', '.join(_UNKNOWN_TIER)}")
         boolean("allow_other_machine", self.allow_other_machine)
         nonnegative("log_every_s", self.log_every_s)
+        if self.record is not None and not isinstance(self.record, str):
+            raise InputError(f"record is {self.record!r}; expected the name of a file")
 
     def tier(self, name: str | None) -> Tier:
         """Return the tier called `name` (None: the default one); raise `InputError` with near matches."""
@@ -244,6 +249,8 @@ def _made(kind: type, where: str, data: Any) -> Any:
 def _read(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise no_such_file(path, "settings or a plan, JSON") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); expected settings or a plan, JSON") from None
     except ValueError as error:

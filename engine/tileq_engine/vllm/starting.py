@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "begin_anew",
     "describe",
     "machine_of",
     "mirror_of",
@@ -12,11 +13,13 @@ __all__ = [
 ]
 
 import math
+from pathlib import Path
 from typing import Any
 
 from tileq_engine.config import EngineConfig
 from tileq_engine.vllm.machine import Machine, differences, plan_limits
 from tileq_engine.vllm.mirror import Mirror
+from tileq_engine.vllm.recording import RecordedMirror
 from tileq_engine.vllm.settings import VllmSettings, read_settings
 from tileq_theory.errors import InputError
 from tileq_theory.iteration_time import IterationTime
@@ -118,7 +121,32 @@ def mirror_of(scheduler: Any, settings: VllmSettings) -> Mirror:
         block_tokens=int(scheduler.block_size),
         watermark=float(scheduler.scheduler_config.watermark),
     )
-    return Mirror(policy, config, time=iteration_time(settings), tenants=_tenants(settings))
+    told: dict[str, Any] = {"time": iteration_time(settings), "tenants": _tenants(settings)}
+    if settings.record is not None:
+        return RecordedMirror(policy, config, **told, path=_record_path(scheduler, settings.record))
+    return Mirror(policy, config, **told)
+
+
+def begin_anew(scheduler: Any) -> RecordedMirror:
+    """Give an idle scheduler a mirror without a past, which keeps a record; return it.
+
+    A policy's own memory (credits, mean iteration) begins as in a simulation, so that one can follow from the start.
+    """
+    if scheduler.has_unfinished_requests():
+        raise InputError("requests are under way; a scheduler can begin anew only when none are")
+    before = scheduler.mirror
+    made = RecordedMirror(
+        before.rules.policy, before.rules.config, time=iteration_time(scheduler.settings), tenants=before.rules.tenants
+    )
+    made.set_scalars({name: before.state.scalar(name) for name in ("budget", "theta_lo", "theta_hi")})
+    scheduler.mirror = scheduler.report.mirror = made
+    return made
+
+
+def _record_path(scheduler: Any, named: str) -> Path:
+    """Return the file of this scheduler's record; of several, every one but the first has its rank behind the name."""
+    rank = int(getattr(scheduler.vllm_config.parallel_config, "data_parallel_index", 0) or 0)
+    return Path(named if not rank else f"{named}.{rank}")
 
 
 def _tenants(settings: VllmSettings) -> int:

@@ -14,7 +14,7 @@ from tileq_profiling.calibration.calibration import Calibration
 from tileq_profiling.calibration.records import Fitted, RegimeError, RegionError, TileVerdict
 from tileq_profiling.edge import first_error
 from tileq_profiling.profile.file import ConditionsRecord
-from tileq_theory.errors import InputError
+from tileq_theory.errors import InputError, no_such_file
 from tileq_theory.iteration_time import IterationTime
 from tileq_theory.provenance import ErrorBand, Provenance
 
@@ -139,6 +139,8 @@ def load_calibration(path: str | Path) -> Calibration:
     where = Path(path)
     try:
         record = CalibrationRecord.model_validate_json(where.read_bytes())
+    except FileNotFoundError:
+        raise no_such_file(where, "a calibration; `tileq calibrate` writes them") from None
     except OSError as error:
         raise InputError(f"{where}: cannot be read ({error.strerror}); `tileq calibrate` writes calibrations") from None
     except ValidationError as error:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from tileq_profiling.measure.batch import Batch
 from tileq_profiling.profile import Conditions, Profile
-from tileq_theory.errors import InputError
+from tileq_theory.errors import InputError, no_such_file
 
 _WANDERED = 0.03
 
@@ -47,6 +47,8 @@ def read_session(path: str | Path) -> Session:
     where = Path(path)
     try:
         raw = where.read_bytes()
+    except FileNotFoundError:
+        raise no_such_file(where, "the journal of a measurement") from None
     except OSError as problem:
         raise InputError(f"{where}: cannot be read ({problem.strerror})") from None
     try:

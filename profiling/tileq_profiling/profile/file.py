@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tileq_profiling.edge import first_error
 from tileq_profiling.profile.conditions import Conditions
 from tileq_profiling.profile.table import Profile
-from tileq_theory.errors import InputError
+from tileq_theory.errors import InputError, no_such_file
 
 _COLUMNS = ("tokens", "pairs", "kv_tokens", "sequences", "seconds", "repeats", "prefill_tokens")
 
@@ -116,6 +116,8 @@ def _csv(path: Path) -> dict[str, np.ndarray]:
         with path.open(newline="", encoding="utf-8-sig") as lines:
             reader = csv.reader(lines)
             rows = [(reader.line_num, row) for row in reader if row]  # spreadsheets leave empty lines at the end
+    except FileNotFoundError:
+        raise no_such_file(path, "a table of measurements, CSV or Parquet") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
     if not rows:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from tileq_profiling.readers.strict_json import DuplicateKeyError, parse_json
-from tileq_theory.errors import InputError
+from tileq_theory.errors import InputError, no_such_file
 
 _HEAD_BYTES = 1 << 16
 _SCAN_BYTES = 1 << 22
@@ -73,9 +73,9 @@ class Source:
 
     def _check_file(self) -> None:
         if self.path.is_dir():
-            raise InputError(f"{self.path} is a directory; expected a trace file in it")
+            raise InputError(f"{self.path} is a folder; expected a trace file in it")
         if not self.path.exists():
-            raise InputError(f"{self.path} does not exist; expected a trace file")
+            raise no_such_file(self.path, "a trace file")
         if not self.path.is_file():
             raise InputError(f"{self.path} is not a regular file; save the trace to a file first")
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tileq_profiling.readers.source import Source
-from tileq_theory.errors import InputError
+from tileq_theory.errors import InputError, no_such_file
 
 _SCAN_BYTES = 1 << 23
 _DEPTH = 6
@@ -26,7 +26,7 @@ class Place:
         self.path = Path(path)
         self.name = self.path.name or str(path)
         if not self.path.exists():
-            raise InputError(f"{self.path} does not exist; expected a log, a profile or the folder of a run")
+            raise no_such_file(self.path, "a log, a profile or the folder of a run")
         self._marked: dict[bytes, bool] = {}
 
     @property

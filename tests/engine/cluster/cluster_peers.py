@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from differential import cost_of
 from tileq_reference import POLICIES, Config, Request
 from tileq_reference.cluster_node import Node as PlainNode
-from tileq_reference.clusters import ClusterReference, Link
+from tileq_reference.cluster_parts import Link
+from tileq_reference.clusters import ClusterReference
 
+from tileq_engine.backpressure import Backpressure, TbtControl
 from tileq_engine.cluster import Cluster, ClusterRun, Failure, Node, router
 from tileq_engine.cluster.planning import planned_events
+from tileq_engine.cluster.result import NodeRun
 from tileq_engine.config import EngineConfig
 from tileq_engine.registry import policy
 from tileq_engine.requests import Requests
+from tileq_engine.tenants import Tenants
 from tileq_theory.disaggregation import KvLink
 from tileq_theory.iteration_time import IterationTime
 
@@ -87,6 +91,39 @@ def draw_node(pick: Pick, name: str, role: Any, convention: Any, tight: bool) ->
     )  # fmt: skip
 
 
+def draw_extras(pick: Pick, node: Node) -> EngineConfig:
+    """The node's settings with reservation, tenants with quotas, backpressure and control, each in part of them."""
+    config, rule = node.config, node.policy
+    assert not isinstance(rule, str)
+    blocks = (config.kv_tokens or 0) // 16
+    chunked = rule.name not in ("vllm_v0",)
+    changes: dict[str, Any] = {
+        "reservation": ("policy", "policy", "optimistic", "prompt", "conservative")[pick(0, 4)],
+    }
+    if pick(0, 1):
+        weights = tuple((1.0, 3.0, 0.5)[pick(0, 2)] for _ in range(3))
+        changes["tenants"] = Tenants(("a", "b", "c"), weights, tuple(pick(1, 3) if pick(0, 1) else None for _ in "abc"))
+    least = config.max_num_seqs if rule.mixing == "mix_in_order" else 1
+    if pick(0, 2) == 0:
+        action = ("reject", "reroute", "shrink" if chunked else "reject")[pick(0, 2)]
+        low = pick(least, max(least, config.token_budget)) if action == "shrink" else None
+        changes["backpressure"] = Backpressure(action, pick(1, 4), (pick(1, min(blocks, 12)) - 0.5) / blocks, low)  # type: ignore[arg-type]
+    if chunked and pick(0, 2) == 0:
+        low = pick(least, max(least, config.token_budget))
+        changes["control"] = TbtControl(pick(1, 40) * 1e-4, low, low + pick(0, 2 * config.token_budget))
+    return config.with_(**changes)
+
+
+def draw_rich(seed: int) -> Setting:
+    """A setting whose nodes have those as well, and, behind router "tenant", tenants of their own."""
+    x, pick = draw_setting(seed), seeded(seed + 10**6)
+    nodes = []
+    for node in x.cluster.nodes:
+        own = tuple({pick(0, 2) for _ in range(pick(1, 3))}) if nodes and pick(0, 1) else ()
+        nodes.append(replace(node, config=draw_extras(pick, node), tenants=own))
+    return replace(x, cluster=x.cluster.with_(nodes=nodes))
+
+
 def draw_setting(seed: int) -> Setting:
     """A cluster with or without pools, failures, queue limits, rebalancing."""
     pick = seeded(seed)
@@ -99,7 +136,7 @@ def draw_setting(seed: int) -> Setting:
     failures = []
     for _ in range(pick(0, 3)):
         at, name = pick(0, 60) * 1e-3, names[pick(0, len(names) - 1)]
-        never = pick(0, 3) == 0 and not (split and name.startswith("n1"))  # prefills would restart each other for ever
+        never = pick(0, 3) == 0
         failures.append(Failure(name, at, None if never else at + pick(1, 30) * 1e-3))
     entry = ENTRY[pick(0, len(ENTRY) - 1)]
     params: dict[str, Any] = {"power_of_two": {"choices": pick(1, 3), "by": ("queue", "work")[pick(0, 1)]}}.get(
@@ -146,18 +183,40 @@ def plain_node(node: Node) -> PlainNode:
         engine_convention=config.convention == "engine",
         queue_limit=config.queue_limit,
         extra=extra,
+        **plain_extras(config, node.role),
     )
     return PlainNode(plain, cost_of(node.time), POLICIES[name], node.role, node.weight)
+
+
+def plain_extras(config: EngineConfig, role: str) -> dict[str, Any]:
+    """Reservation, tenants, backpressure and control as the referee has them; a prefill node makes no answers."""
+    extras: dict[str, Any] = {"reservation": config.reservation}
+    if role == "prefill" and config.reservation == "conservative":
+        extras["reservation"] = "prompt"
+    if config.tenants is not None:
+        top = max(config.tenants.weights)
+        extras["tenants"] = tuple(
+            (round(2**19 * top / w), round(2**20 * top / w), q or 0, 0)
+            for w, q in zip(config.tenants.weights, config.tenants.quotas, strict=True)
+        )
+    asked, control = config.backpressure, config.control
+    if asked is not None:
+        assert asked.waiting is not None and asked.kv_share is not None
+        used = int(-(-asked.kv_share * config.kv_blocks // 1))
+        extras["pressure"] = (asked.action, asked.waiting, used, asked.shrunk_tokens or 0)
+    if control is not None:
+        extras["control"] = (round(control.tbt_s * 1e12), control.least_tokens, control.most_tokens)
+    return extras
 
 
 def referee(x: Setting) -> ClusterReference:
     """The setting, run by the plain simulator."""
     asked = [
-        Request(id=i, arrival=int(a), prompt=int(p), output=int(o), predicted=int(g))
-        for i, (a, p, o, g) in enumerate(
+        Request(id=i, arrival=int(a), prompt=int(p), output=int(o), predicted=int(g), tenant=int(t))
+        for i, (a, p, o, g, t) in enumerate(
             zip(
                 x.requests.arrival_ps, x.requests.prompt_tokens, x.requests.output_tokens,
-                x.requests.predicted_output_tokens, strict=True,
+                x.requests.predicted_output_tokens, x.requests.tenant, strict=True,
             )
         )
     ]  # fmt: skip
@@ -190,6 +249,14 @@ def referee(x: Setting) -> ClusterReference:
     ).run()  # fmt: skip
 
 
+def tenant_books(node: NodeRun) -> list[tuple[int, ...]]:
+    """By tenant: prefilled and delivered tokens, virtual counter."""
+    t = node.tenants
+    assert t is not None
+    rows = zip(t.end_prefilled_tokens, t.end_delivered_tokens, t.end_counter, strict=True)
+    return [tuple(int(v) for v in row) for row in rows]
+
+
 def difference(ours: ClusterRun, theirs: ClusterReference) -> str | None:
     """None when both agree on every request's fate, every transfer and what every node has done."""
     for i, r in enumerate(sorted(theirs.requests, key=lambda r: r.id)):
@@ -215,7 +282,12 @@ def difference(ours: ClusterRun, theirs: ClusterReference) -> str | None:
     own = sorted(zip(*(c.tolist() for c in rows), strict=True))
     if own != sorted(theirs.transfers):
         return f"transfers {own} against {sorted(theirs.transfers)}"
+    if ours.counters["stranded"] != len(theirs.stranded):
+        return f"stranded {ours.counters['stranded']} against {len(theirs.stranded)}"
     for k, (a, b) in enumerate(zip(ours.nodes, theirs.nodes, strict=True)):
         if (a.counters["aborted_tokens"], a.counters["lost_tokens"]) != (b.aborted, b.lost):
             return f"node {k}: aborted and lost {a.counters} against {b.aborted}, {b.lost}"
+        for own_books, other in zip(tenant_books(a), b.accounts, strict=True) if a.tenants else ():
+            if own_books != (told_books := (other.prefilled, other.delivered, other.counter)):
+                return f"node {k}: tenant {own_books} against {told_books}"
     return None

@@ -1,4 +1,7 @@
-"""What a request costs in counted work, which no noise touches: nodes looked at, and comparisons."""
+"""What a request costs in counted work, which no noise touches: nodes looked at, and comparisons.
+
+tests/bench/test_cluster_speed.py asks the same of up to 1024 nodes, and for the time that it takes.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +33,16 @@ def work(router: str, nodes: int) -> tuple[float, float]:
 
 @pytest.mark.parametrize("router", ["power_of_two", "session_affinity", "tenant", "prefix_affinity"])
 def test_work_does_not_grow_with_the_nodes(router: str) -> None:
-    touched, compared = zip(*(work(router, nodes) for nodes in (16, 64, 256)), strict=True)
+    touched, compared = zip(*(work(router, nodes) for nodes in (1, 16, 256)), strict=True)
     assert max(touched) <= 4.0
-    assert max(touched) <= min(touched) + 0.1
+    assert max(touched[1:]) <= min(touched[1:]) + 0.1
     assert max(compared) <= 3.1
 
 
-@pytest.mark.parametrize("router", ["random", "round_robin", "jsq", "least_work"])
+@pytest.mark.parametrize("router", ["random", "round_robin", "jsq", "least_work", "most_free"])
 def test_work_grows_with_the_logarithm_at_most(router: str) -> None:
     """A request is an arrival and an end: two changes of two trees, log2(nodes) comparisons each."""
-    for nodes in (16, 64, 256):
+    for nodes in (1, 16, 256):
         touched, compared = work(router, nodes)
         assert touched <= 3.1
         assert compared <= 6.5 * np.log2(nodes) + 8

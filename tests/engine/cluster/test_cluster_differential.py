@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cluster_peers import Setting, difference, draw_setting, referee
+from cluster_peers import Setting, difference, draw_rich, draw_setting, referee
 
 from tileq_engine.cluster import simulate_cluster
 
@@ -28,6 +28,24 @@ def test_small_clusters(block: int) -> None:
 def test_small_clusters_uncompiled() -> None:
     for seed in range(1000, 1030):
         agree(draw_setting(seed), "python")
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_clusters_with_tenants_reservations_backpressure_and_control(block: int) -> None:
+    """Together with failures, some of them for good, full nodes, pools and rebalancing."""
+    for seed in range(40 * block, 40 * block + 40):
+        agree(draw_rich(seed), ("stepped", "compiled")[seed % 2])
+
+
+def test_such_clusters_uncompiled() -> None:
+    for seed in range(1000, 1030):
+        agree(draw_rich(seed), "python")
+
+
+@pytest.mark.campaign
+def test_many_such_clusters() -> None:
+    for seed in range(2000, 7000):
+        agree(draw_rich(seed), "compiled")
 
 
 @pytest.mark.campaign

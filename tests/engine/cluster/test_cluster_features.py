@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from test_cluster_identity import TIME, difference
 
 from tileq_engine import EngineConfig, Requests, simulate
-from tileq_engine.backpressure import Backpressure
+from tileq_engine.backpressure import Backpressure, TbtControl
 from tileq_engine.cluster import Cluster, ClusterRun, Failure, Node, simulate_cluster
 from tileq_engine.prefix_blocks import BlockPaths
 from tileq_engine.registry import policy
@@ -61,6 +62,71 @@ def test_one_node_with_everything_on_is_the_engine(name: str) -> None:
         ours, theirs = getattr(raw, part), getattr(single, part)
         for item in type(theirs).__dataclass_fields__:
             assert np.array_equal(np.asarray(getattr(ours, item)), np.asarray(getattr(theirs, item))), (part, item)
+
+
+FEATURES: dict[str, dict[str, Any]] = {
+    "control": {"control": TbtControl(2e-3, 8, 96)},
+    "hold": {"backpressure": Backpressure("hold")},
+    "reject": {"backpressure": Backpressure("reject", waiting=3)},
+    "reject by blocks": {"backpressure": Backpressure("reject", kv_share=0.3)},
+    "reroute": {"backpressure": Backpressure("reroute", waiting=2, kv_share=0.8)},
+    "shrink": {"backpressure": Backpressure("shrink", waiting=2, shrunk_tokens=16)},
+    "optimistic": {"reservation": "optimistic"},
+    "prompt": {"reservation": "prompt"},
+    "conservative": {"reservation": "conservative"},
+    "quotas": {"tenants": Tenants(("a", "b", "c"), quotas=(1, 2, None))},
+    "queue limit": {"queue_limit": 4},
+    "all": {
+        "control": TbtControl(2e-3, 8, 96),
+        "backpressure": Backpressure("reroute", waiting=4),
+        "reservation": "conservative",
+        "tenants": Tenants(("a", "b", "c"), (3.0, 1.0, 0.0), (2, None, 1)),
+        "queue_limit": 12,
+        "watch": True,
+    },
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+@pytest.mark.parametrize("rule", ["sarathi", "vllm_v1"])
+def test_one_node_with_each_feature_is_the_engine(name: str, rule: str) -> None:
+    """Behind any way to treat full nodes and to choose, at an overload that makes the feature act."""
+    requests, _ = conversations(300, 5, 4e-4)
+    own = config(**FEATURES[name])
+    single = simulate(requests, policy(rule), TIME, own)
+    if name in ("reject", "reject by blocks", "reroute", "queue limit", "all"):
+        assert single.counters["rejected"] > 10
+    for router, on_full in (("jsq", "reject"), ("random", "reroute"), ("power_of_two", "reject")):
+        cluster = Cluster([Node("one", TIME, rule, own)], router=router, on_full=on_full)  # type: ignore[arg-type]
+        run = simulate_cluster(requests, cluster)
+        raw = replace(run.raw(), samples=run.nodes[0].samples)
+        assert difference(single, raw) == [], (router, on_full)
+        assert np.array_equal(single.prefix_hit_tokens, run.prefix_hit_tokens)
+        if single.tenants is not None:
+            ours = run.nodes[0].tenants
+            for item in type(single.tenants).__dataclass_fields__:
+                assert np.array_equal(np.asarray(getattr(ours, item)), np.asarray(getattr(single.tenants, item))), item
+
+
+def test_a_controller_that_comes_up_again_begins_anew() -> None:
+    """What it had learnt of its machine is gone with it: the first iterations after a failure are those of a start."""
+    own = EngineConfig(token_budget=256, max_num_seqs=6, kv_tokens=4096, control=TbtControl(1e-3, 8, 256))
+    rng = np.random.default_rng(6)
+    at = np.cumsum(rng.exponential(1e-3, 300)) + np.where(np.arange(300) < 150, 0.0, 10.0)
+    lengths = rng.integers(20, 200, 300), rng.integers(2, 20, 300)
+
+    def some(chosen: slice) -> Requests:
+        return Requests.from_arrays(
+            arrival_s=at[chosen], prompt_tokens=lengths[0][chosen], output_tokens=lengths[1][chosen]
+        )
+
+    node = Node("one", TIME, "sarathi", own)
+    # nothing of the first half is left when the node fails
+    failed = simulate_cluster(some(slice(None)), Cluster([node], failures=[Failure("one", 5.0, 5.1)]))
+    went_on = simulate_cluster(some(slice(None)), Cluster([node]))
+    alone = simulate(some(slice(150, None)), policy("sarathi"), TIME, own)
+    assert np.array_equal(failed.finish_ps[150:], alone.finish_ps)
+    assert not np.array_equal(went_on.finish_ps[150:], alone.finish_ps)
 
 
 def test_affinity_finds_what_random_loses() -> None:

@@ -176,7 +176,7 @@ def test_a_cluster_of_unlike_replicas_reaches_the_sum_of_its_programs() -> None:
         cluster = placement_weights(plain, demand).with_(router=router)
         run = simulate_cluster(even(1.1 * capacity, 90.0, prompt, output), cluster)
         assert abs(served(run) / capacity - 1) <= 0.03, (router, served(run), capacity)
-        assert run.load().busy_share.min() > 0.97
+        assert run.node_load().busy_share.min() > 0.97
     alike = simulate_cluster(even(0.97 * capacity, 90.0, prompt, output), plain.with_(router="random"))
     shared = simulate_cluster(even(0.97 * capacity, 90.0, prompt, output), placement_weights(plain, demand))
     assert np.percentile(shared.first_token_ps - shared.requests.arrival_ps, 90) < 0.5 * np.percentile(

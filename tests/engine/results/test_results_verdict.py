@@ -120,6 +120,88 @@ def test_a_run_that_only_fills_is_not_called_unstable() -> None:
     assert _verdict_of(stored) == waiting
 
 
+def decodes_that_slow_each_other(load: float, stays: int, seed: int) -> Run:
+    """Poisson arrivals of equal requests whose decodes read their KV, as many at once as there are.
+
+    An iteration takes c + k K, K the tokens read; at load rho a request stays 1/(1 - rho) times as long as alone and
+    the system takes 1/(1 - rho)^2 times as long to fill. The second half lasts `stays`/2 stays of a request alone.
+    """
+    prompt, output, launch_s, kv_s, token_s = 64, 400, 0.01, 2e-7, 1e-6
+    read = (output - 1) * prompt + (output - 1) * output / 2
+    rate = load / (kv_s * read + token_s * (prompt + output - 1))
+    count = int(stays * output * launch_s * rate)
+    arrival = np.random.default_rng([seed, stays]).exponential(1 / rate, count).cumsum()
+    asked = Requests.from_arrays(arrival_s=arrival, prompt_tokens=prompt, output_tokens=output)
+    config = EngineConfig(max_num_seqs=100_000, token_budget=100_000, stop_time_s=float(arrival[-1]))
+    cost = IterationTime(launch_s=launch_s, token_s=token_s, kv_token_s=kv_s)
+    return Run.of(simulate(asked, policy("sarathi"), cost, config))
+
+
+def test_a_system_that_fills_more_slowly_than_requests_stay_is_not_called_unstable() -> None:
+    """Load .98, 20 stays of a request alone in the second half; the system takes 2500 of them to fill."""
+    verdicts = [decodes_that_slow_each_other(0.98, 40, seed).verdict() for seed in range(20)]
+    wrong = sum(v.verdict == "unstable" for v in verdicts)
+    assert stats.binom.sf(wrong - 1, len(verdicts), 0.02) > FALSE_ALARM
+    assert any("how a system fills" in v.reason for v in verdicts)
+    assert pooled_verdict(verdicts).verdict == "undecided"  # the mean of all is no surer of it
+    stored = {"stability": verdicts[0].to_dict(), "warnings": [], "measurement": {}, "provenance": {}}
+    assert _verdict_of(stored) == verdicts[0]
+
+
+def test_the_same_system_overloaded_is_called_unstable() -> None:
+    """Load 1.3 over 100 stays: its growth slows down at first, too, and goes on."""
+    verdicts = [decodes_that_slow_each_other(1.3, 200, seed).verdict() for seed in range(4)]
+    assert [v.verdict for v in verdicts] == ["unstable"] * 4
+    assert pooled_verdict(verdicts).verdict == "unstable"
+
+
+def test_a_backlog_to_begin_with_is_no_growth_that_slows_down() -> None:
+    """2000 requests at once, and then five arrive where four are served: the queue grows as much in either half."""
+    arrival = np.concatenate([np.zeros(2000), 0.008 * np.arange(1, 2001)])
+    asked = Requests.from_arrays(arrival_s=arrival, prompt_tokens=100, output_tokens=1)
+    config = EngineConfig(token_budget=100, max_num_seqs=1, stop_time_s=float(arrival[-1]))
+    verdict = Run.of(simulate(asked, policy("sarathi"), IterationTime.constant(0.01), config)).verdict()
+    assert verdict.verdict == "unstable" and verdict.growth_ratio == pytest.approx(1.0, abs=0.02)
+
+
+@pytest.mark.parametrize("seconds", [4.0, 7.0, 12.0])
+def test_few_long_requests_fill_a_system_for_long(seconds: float) -> None:
+    """A fifth of the requests makes two thirds of the tokens and stays ten times as long as the median: it fills."""
+    verdicts = []
+    for seed in range(60):
+        rng = np.random.default_rng([seed, int(seconds)])
+        arrival = rng.exponential(seconds / 400, 400).cumsum()
+        long = rng.random(400) < 0.2
+        outputs = np.where(long, rng.geometric(1 / 1400, 400), rng.geometric(1 / 150, 400))
+        asked = Requests.from_arrays(arrival_s=arrival, prompt_tokens=10, output_tokens=outputs)
+        config = EngineConfig(max_num_seqs=100_000, token_budget=10**6, stop_time_s=float(arrival[-1]))
+        verdicts.append(Run.of(simulate(asked, policy("sarathi"), IterationTime.constant(0.01), config)).verdict())
+    wrong = sum(v.verdict == "unstable" for v in verdicts)
+    assert stats.binom.sf(wrong - 1, len(verdicts), 0.02) > FALSE_ALARM
+
+
+def test_far_beyond_capacity_is_unstable_although_everybody_is_served_at_once() -> None:
+    """At four times the capacity of decodes that slow each other requests stay nearly as long as the run, always."""
+    verdicts = [decodes_that_slow_each_other(4.0, 60, seed).verdict() for seed in range(3)]
+    assert [v.verdict for v in verdicts] == ["unstable"] * 3
+    unknown = decodes_that_slow_each_other(8.0, 20, 1).verdict()  # nobody of the first has ended
+    assert unknown.verdict == "undecided" and "served longer than the run" in unknown.reason
+
+
+def test_growth_is_compared_with_what_went_before() -> None:
+    """Lines from 40, with 0 and 38 tokens at the beginning: 20 more are half of 40, and ten times 2."""
+    line, facts = 40.0 + np.linspace(0, 20, GRID_POINTS), {"arriving_work_per_s": 1.0, "arrivals": 500}
+    assert stability_verdict(line, 1.0, **facts).verdict == "unstable"
+    slow = stability_verdict(line, 1.0, begin_work=0.0, **facts)
+    assert slow.verdict == "undecided" and slow.growth_ratio == pytest.approx(0.5)
+    steady = stability_verdict(line, 1.0, begin_work=38.0, **facts)
+    assert steady.verdict == "unstable" and steady.growth_ratio == pytest.approx(10.0)
+    bound = stability_verdict(line, 1.0, begin_work=0.0, stopped_by_backlog=True, **facts)
+    assert bound.verdict == "unstable"
+    drained = stability_verdict(line, 1.0, begin_work=1000.0, **facts)  # a backlog served, and then growth
+    assert drained.verdict == "unstable" and drained.growth_ratio is None
+
+
 @pytest.mark.parametrize(("load", "wrong", "share"), [(0.9, "unstable", 0.02), (1.2, "stable", 0.02)])
 @pytest.mark.parametrize("count", [500, 2000])
 def test_short_runs_of_a_batching_engine(load: float, wrong: str, share: float, count: int) -> None:

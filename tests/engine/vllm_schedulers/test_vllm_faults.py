@@ -211,6 +211,25 @@ def test_the_report_reaches_the_prometheus_endpoint() -> None:
     path.unlink()
 
 
+def test_where_the_rules_let_nobody_run_vllm_decides() -> None:
+    from tileq_engine.vllm.mirror import Decision
+
+    scheduler = make_scheduler(SarathiScheduler)
+    scheduler.add_request(make_request("a", 10, 3))
+    decide = scheduler.mirror.decide
+    scheduler.mirror.decide = lambda now_ps, free_blocks: Decision()
+    assert run(scheduler) == [{"a": 10}]
+    assert scheduler.report.stock_decisions == 1
+    scheduler.mirror.decide = decide
+    run(scheduler, 2)
+    assert not scheduler.has_unfinished_requests() and len(scheduler.mirror) == 0
+
+
+def test_a_record_that_cannot_be_written_stops_the_start() -> None:
+    with pytest.raises(InputError, match="which cannot be written"):
+        make_scheduler(SarathiScheduler, tileq={"record": "/nowhere/record.jsonl"})
+
+
 def test_a_scheduler_made_anew_begins_with_nothing() -> None:
     first = make_scheduler(SarathiScheduler)
     first.add_request(make_request("a", 10, 9))

@@ -85,8 +85,8 @@ def test_levels_come_from_the_plan() -> None:
         ({"online": {"least_budget": 512, "most_budget": 128}}, "least_budget of online is 512"),
         ({"plan": {"a": 1}}, "plan is no document of `tileq plan --json`"),
         ({"plan": {**PLAN, "engine": "sglang"}}, "the plan was made for sglang"),
-        ({"plan": "nowhere.json"}, "nowhere.json: cannot be read"),
-        ("nowhere.json", "nowhere.json: cannot be read"),
+        ({"plan": "nowhere.json"}, "nowhere.json: no such file"),
+        ("nowhere.json", "nowhere.json: no such file"),
     ],
     ids=str,
 )
@@ -99,6 +99,18 @@ def test_bad_settings_get_one_clear_line(given: Any, says: str) -> None:
 def test_rad_without_a_plan_says_how_to_make_one() -> None:
     with pytest.raises(InputError, match="tileq plan --engine vllm"):
         VllmSettings(policy="rad_general").make_policy()
+
+
+def test_the_largest_numbers_that_are_taken_fit_into_the_tables() -> None:
+    from tileq_engine.config import EngineConfig
+    from tileq_engine.registry import policy
+    from tileq_engine.vllm.mirror import Mirror
+
+    most = {"tileq_tbt_limit_s": 1e6, "tileq_predicted_output_tokens": 1 << 30, "tileq_tenant": 10**30}
+    for name in ("slai", "sjf"):
+        mirror = Mirror(policy(name), EngineConfig(token_budget=64, max_num_seqs=8, kv_tokens=4096), capacity=8)
+        mirror.add("a", asked_of(most, VllmSettings()), prompt_tokens=10, output_tokens=3, priority=10**30)
+        assert mirror.decide(0, 256).tokens == {"a": 10}
 
 
 def test_a_request_speaks_for_itself() -> None:
@@ -118,6 +130,8 @@ def test_a_request_speaks_for_itself() -> None:
         ({"tileq_tbt_limit_s": 0}, "tileq_tbt_limit_s is 0"),
         ({"tileq_predicted_output_tokens": -2}, "tileq_predicted_output_tokens is -2"),
         ({"tileq_tenant": -1}, "tileq_tenant is -1"),
+        ({"tileq_tbt_limit_s": 1e30}, "tileq_tbt_limit_s is 1e+30; expected 1e+06 s or less"),
+        ({"tileq_predicted_output_tokens": 2**40}, "; expected 1073741824 or less"),
     ],
     ids=str,
 )

@@ -52,6 +52,9 @@ def by_simulator(policy: Policy, config: EngineConfig, drawn: dict[str, Any], li
     now, seen = 0, []
     for _ in range(100_000):
         rules.arrive(now)
+        if not len(rules) and rules.next_arrival_ps is not None:
+            now = rules.next_arrival_ps
+            continue
         batch = rules.decide(now)
         if len(batch) == 0:
             if len(batch.preempted):

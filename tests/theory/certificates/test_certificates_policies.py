@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tileq_theory import InputError, IterationTime
+from tileq_theory.capacity import Limits
+from tileq_theory.capacity.restricted import exclusive_capacity
 from tileq_theory.certificates import backlog_drift_tokens, certify, exclusive_modes, rad_modes, work_conserving_modes
 from tileq_theory.closed_forms import closed_form
+from tileq_theory.lengths import Fixed, Independent
 
 RAD = IterationTime.rad(t_lin_s=0.004, t_nl_s=5e-6, tile_tokens=128)
 DAI = IterationTime.dai(launch_s=0.01128, tile_s=0.03547, tile_tokens=128)
@@ -112,3 +115,16 @@ def test_few_slots_do_not_fill_a_prefill_batch(load: float, verdict: str) -> Non
     capacity = 1 / ((0.01 + 400e-5) / 8 + 20 * (0.01 + 8e-5) / 8)
     asked = {"rate_per_s": load * capacity, "prefill_tokens": 50, "decode_tokens": 20}
     assert certify(exclusive_modes(time, token_budget=1024, residents=8, **asked)).verdict == verdict
+
+
+@pytest.mark.parametrize(("residents", "decode_s"), [(128, 0.022), (130, 0.042)])
+def test_full_batches_are_the_best_where_they_fill_their_tiles(residents: int, decode_s: float) -> None:
+    """The program of all exclusive policies is the boundary at 128 decodes on tiles of 128, far beyond it at 130."""
+    time = IterationTime(launch_s=0.002, tile_s=0.02, tile_tokens=128)
+    demand = Independent(Fixed(200), Fixed(300)).demand(chunk_tokens=1024, convention="paper")
+    best = exclusive_capacity(time, demand, Limits(max_batch_tokens=1024, max_num_seqs=residents)).rate_per_s
+    full = 1 / (200 * 0.162 / 1024 + 300 * decode_s / residents)
+    assert full == pytest.approx(best, rel=1e-9) if residents == 128 else full < 0.65 * best
+    asked = {"prefill_tokens": 200, "decode_tokens": 300, "token_budget": 1024, "residents": residents}
+    assert certify(exclusive_modes(time, rate_per_s=0.999 * full, **asked)).verdict == "stable"
+    assert certify(exclusive_modes(time, rate_per_s=1.001 * full, **asked)).verdict == "unstable"

@@ -156,6 +156,41 @@ def test_prices_are_finite_differences() -> None:
     assert slow.group("p").link_use == pytest.approx(1)
 
 
+def test_one_more_node_brings_its_port_too() -> None:
+    """Where the two ports of the prefill nodes stop everything, a third node brings half as much again."""
+    link = KvLink(131072, node_bytes_per_s=1e8)
+
+    def solve(prefill: int) -> ClusterCapacity:
+        pools = [NodeGroup("p", QUICK, LARGE, prefill, "prefill"), NodeGroup("d", QUICK, LARGE, 5, "decode")]
+        return cluster_capacity(pools, [READ], link=link)
+
+    two, three = solve(2), solve(3)
+    assert three.rate_per_s == pytest.approx(1.5 * two.rate_per_s, rel=1e-7)
+    assert two.group("p").node_price_per_s == pytest.approx(three.rate_per_s - two.rate_per_s, rel=1e-6)
+    assert two.group("d").node_price_per_s == 0
+
+
+def test_what_routers_reach_that_do_not_tell_classes_apart() -> None:
+    """One class: weights reach the sum of the nodes' own rates, equal shares the slowest node's times their number."""
+    quick, wide = (capacity(t, TALK, m).rate_per_s for t, m in ((QUICK, SMALL), (WIDE, LARGE)))
+    answer = cluster_capacity([NodeGroup("a", QUICK, SMALL, 3), NodeGroup("b", WIDE, LARGE, 2)], [TALK])
+    assert answer.same_mix_rate_per_s == pytest.approx(3 * quick + 2 * wide, rel=1e-7)
+    assert answer.equal_shares_rate_per_s == pytest.approx(5 * min(quick, wide), rel=1e-7)
+    # pools: ports of 1e8 bytes/s, and a fabric that carries less than the two of them
+    for shared, rate in ((float("inf"), 2e8), (1.5e8, 1.5e8)):
+        link = KvLink(131072, node_bytes_per_s=1e8, shared_bytes_per_s=shared)
+        pools = [NodeGroup("p", QUICK, LARGE, 2, "prefill"), NodeGroup("d", QUICK, LARGE, 5, "decode")]
+        found = cluster_capacity(pools, [READ], link=link)
+        assert found.rate_per_s == pytest.approx(rate / (131072 * READ.prompt_tokens), rel=1e-7)
+        assert found.same_mix_rate_per_s == pytest.approx(found.rate_per_s, rel=1e-7)
+    assert found.binding == ("fabric",)
+    assert found.fabric_use == pytest.approx(1)
+    more = KvLink(131072, node_bytes_per_s=1e8, shared_bytes_per_s=1.01 * 1.5e8)
+    gained = cluster_capacity(pools, [READ], link=more).rate_per_s - found.rate_per_s
+    assert found.fabric_price_per_s == pytest.approx(gained, rel=1e-6)
+    assert found.group("p").link_use == pytest.approx(0.75)
+
+
 @settings(max_examples=5)
 @given(seed=st.integers(0, 10_000))
 def test_order_does_not_matter_and_more_is_never_less(seed: int) -> None:

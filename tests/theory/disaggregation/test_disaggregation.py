@@ -22,6 +22,7 @@ from tileq_theory.disaggregation import (
     prefill_demand,
     workload_map,
 )
+from tileq_theory.prefix_cache import CachedLengths
 
 DAI = IterationTime.dai(launch_s=0.01128, tile_s=0.03547, tile_tokens=128)
 ROOFLINE = IterationTime(launch_s=0.002, weight_floor_s=0.008, token_s=4e-5, kv_token_s=6e-8, pair_s=1e-9)
@@ -37,6 +38,41 @@ def test_halves_add_up() -> None:
     assert a.vector() + b.vector() == pytest.approx(whole.vector())
 
 
+def test_halves_of_a_cached_prompt_add_up() -> None:
+    """What others hold too is taken off the half that holds it: 200 of 600 found tokens, 9 decodes of 1000 and more."""
+    whole = CachedLengths(Independent(Fixed(1000), Fixed(10)), [1000], [600], [200]).demand(chunk_tokens=256)
+    a, b = prefill_demand(whole), decode_demand(whole)
+    assert a.memory_iterations == (856 - 200) + (1000 - 200)  # chunks of 256 and 144 on top of 600
+    assert b.memory_iterations == sum(1000 + j - 200 for j in range(1, 10))
+    assert (a.slot_iterations, b.slot_iterations) == (2, 9)
+    assert a.vector() + b.vector() == pytest.approx(whole.vector())
+    assert (a.prefill_tokens, a.attention_pairs) == (400, sum(range(601, 1001)))
+
+
+def test_a_prefill_node_holds_prompts_only() -> None:
+    """120 tokens of memory are enough for prompts of 100 that are decoded elsewhere, and not for the decodes."""
+    small, large = Pool(DAI, Limits(max_batch_tokens=512, kv_tokens=120)), Pool(DAI, Limits(max_batch_tokens=512))
+    link = KvLink(1.0)
+    assert best_split(request(100, 100), nodes=2, prefill=small, decode=large, link=link).rate_per_s > 0
+    with pytest.raises(InputError):
+        best_split(request(100, 100), nodes=2, prefill=large, decode=small, link=link)
+
+
+def test_seven_nodes_by_hand() -> None:
+    """Prompts of 2000 tokens in chunks of 1000 and 100 decodes in batches of 50, KV of 200 MB at 1 GB/s and 2 ms."""
+    time = IterationTime(launch_s=1e-3, token_s=5e-5, kv_token_s=1e-7)
+    pool = Pool(time, Limits(max_batch_tokens=1000, max_num_seqs=50))
+    demand = Independent(Fixed(2000), Fixed(100)).demand(chunk_tokens=1000, convention="paper")
+    split = best_split(demand, nodes=7, prefill=pool, decode=pool, link=KvLink(1e5, 1e9, latency_s=0.002))
+    prefill = 1 / (2 * (1e-3 + 1000 * 5e-5))
+    decode = 1 / (100 * (1e-3 / 50 + 5e-5) + 1e-7 * sum(2000 + j for j in range(1, 101)))
+    rates = [min(n * prefill, (7 - n) * decode, min(n, 7 - n) / 0.2) for n in range(1, 7)]
+    assert split.rates_per_s.tolist() == pytest.approx(rates, rel=1e-9)
+    assert split.rates_per_s.tolist() == pytest.approx([5, 10, 15, 15, 10, 5])
+    assert split.transfer_s == pytest.approx(0.202)
+    assert (split.binding, split.prefill_nodes) == ("link", 3)
+
+
 def test_split_by_hand() -> None:
     """Dai's node: a pool of either phase does 512 tokens in 153.16 ms; 12 nodes, 200:100 tokens -> 8 and 4."""
     pool = Pool(DAI, Limits(max_batch_tokens=512))
@@ -46,6 +82,10 @@ def test_split_by_hand() -> None:
     assert split.rate_per_s == pytest.approx(4 * rate / 100, rel=1e-9)
     assert split.relaxed_rate_per_s == pytest.approx(12 * rate / 300, rel=1e-9)
     assert split.relaxed_prefill_nodes == pytest.approx(8.0)
+    assert split.relaxed_binding == "prefill pool"  # 8 of the 12
+    other = best_split(request(100, 200), nodes=12, prefill=pool, decode=pool, link=KvLink(1.0))
+    assert other.relaxed_binding == "decode pool"
+    assert other.relaxed_prefill_nodes == pytest.approx(4.0)
     assert capacity(DAI, request(200, 100), Limits(max_batch_tokens=512, nodes=12)).rate_per_s == pytest.approx(
         split.relaxed_rate_per_s, rel=1e-9
     )  # without any limit that binds one phase alone the tandem is no better than mixing

@@ -44,6 +44,17 @@ def test_every_cell_is_its_comparison() -> None:
     assert len([axes for axes in figure.axes if axes.get_title(loc="left")]) == 3
 
 
+def test_cells_where_one_decode_outlasts_the_limit_have_no_winner() -> None:
+    """The programs let such a decode happen in fractions of one an iteration; no engine can."""
+    alone = float(TIME(1, 0.0, demand_of(8.0).shortest_context_tokens, 1))
+    limits = [alone * (1 - 1e-9), alone * (1 + 1e-9)]
+    grid = mode_map(demand_of, TIME, LIMITS, bytes_per_token=1.0, **{**AXES, "ratios": [8.0], "tbt_s": limits})
+    assert grid.winner[0].tolist() == [[-1]] * 3 and grid.rates_per_s[:, 0].max() == 0
+    assert (grid.winner[1] >= 0).all()
+    with pytest.raises(InputError, match="one decode alone takes"):
+        compare_modes(demand_of(8.0), TIME, LIMITS.with_(tbt_s=limits[0]), link=KvLink(1.0))
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

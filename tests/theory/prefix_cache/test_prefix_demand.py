@@ -82,6 +82,13 @@ def test_a_share_of_every_prompt() -> None:
     assert half.cached_tokens == pytest.approx(0.375 * 1199.5 - 7 / 16, abs=1e-9)
 
 
+def test_the_share_of_tokens_found() -> None:
+    """Of prompts of 100 and 300 tokens, weighted 3:1, 60 and 40 are found: 55 of 150."""
+    law = CachedLengths(Pairs([100, 300], [10, 10], [3, 1]), [100, 300], [60, 40], weights=[3, 1])
+    assert law.hit_share == pytest.approx(55 / 150)
+    assert "36.7% of prompt tokens cached" in law.describe()
+
+
 def test_cases_that_do_not_fit_are_named() -> None:
     whole = Independent(Fixed(100), Fixed(10))
     with pytest.raises(InputError, match="case 1 has 100 tokens cached"):

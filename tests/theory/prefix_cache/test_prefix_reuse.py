@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tileq_theory.errors import InputError
 from tileq_theory.prefix_cache import Reuse, che
+from tileq_theory.prefix_cache.references import touches_of
 
 
 def chains(rng: np.random.Generator, count: int, branches: int = 3, depth: int = 5) -> list[list[int]]:
@@ -78,16 +79,27 @@ def test_infinite_cache_misses_first_references_only(seed: int, count: int) -> N
 def test_the_working_set_is_the_mean_of_its_windows(seed: int, window: int) -> None:
     """Of a trace repeated end to end, W(T) is the mean number of different blocks over all windows of T touches."""
     one = [chain for chain in chains(np.random.default_rng(seed), 12) if chain] or [[0]]
-    times = 4
     touched = [block for chain in one for block in reversed(chain)]
     size = len(touched)
+    span = min(window, size)
     circle = touched * 3
-    mean = np.mean([len(set(circle[size + k - min(window, size) + 1 : size + k + 1])) for k in range(size)])
-    # ages of the last round are those of the circle: no first references are left in it
-    reuse = reuse_of(one * times)
-    own = Reuse(reuse.age, reuse.distance, reuse.offsets, 16, reuse.prompt_tokens, np.sort(_circular_ages(touched)))
-    law = np.mean(np.minimum(min(window, size), own.window_ages))
-    assert law == pytest.approx(mean, abs=1e-9)
+    mean = np.mean([len(set(circle[size + k - span + 1 : size + k + 1])) for k in range(size)])
+    none, edges = np.zeros(size, dtype=np.int64), np.array([0, size], dtype=np.int64)
+    own = Reuse(none, none, edges, 16, np.array([16 * size]), np.sort(_circular_ages(touched)))
+    assert own.working_set(span) == pytest.approx(mean, abs=1e-9)
+    # and the module's ages are these: those of the last of four rounds, in the order of touches
+    offsets = np.concatenate([[0], np.cumsum([len(chain) for chain in one * 4])]).astype(np.int64)
+    ids = np.array([block for chain in one * 4 for block in chain], dtype=np.int64)
+    assert touches_of(ids, offsets).touch_age[-size:].tolist() == _circular_ages(touched).tolist()
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**32 - 1), size=st.floats(0.5, 30), extra=st.floats(0, 2))
+def test_what_others_take_with_every_touch_shortens_the_window(seed: int, size: float, extra: float) -> None:
+    reuse = reuse_of([*chains(np.random.default_rng(seed), 80), [999_999]])
+    window = reuse.window(size, extra_per_touch=extra)
+    if np.isfinite(window):
+        assert reuse.working_set(window) + extra * window == pytest.approx(size, rel=1e-9)
 
 
 def _circular_ages(touched: list[int]) -> np.ndarray:

@@ -122,8 +122,11 @@ def exclusive_modes(
     token_budget
         b_max, tokens of a prefill iteration; where the prompts of all N residents are fewer, it holds those.
     residents
-        N, tokens of a decode iteration. Full batches of both kinds are the best an exclusive policy can do; one that
-        starts prefills before N slots are free is slower, so "stable" is then not proved of it, "unstable" is.
+        N, tokens of a decode iteration. Where no smaller batch takes less time per token, full batches of both kinds
+        are the best an exclusive policy can do; one that starts prefills before N slots are free is slower, so
+        "stable" is then not proved of it, "unstable" is. Where a batch overhangs a tile (130 decodes on tiles of 128)
+        both words are of a policy that fills its batches nevertheless; one that stops at the tile carries more
+        (`capacity.restricted.exclusive_capacity` bounds them all).
     attention_pairs, kv_read_tokens
         As for `rad_modes`.
 

@@ -36,7 +36,7 @@ from tileq_theory.cluster.groups import NodeGroup
 from tileq_theory.demand import Demand
 from tileq_theory.disaggregation.link import KvLink
 from tileq_theory.disaggregation.split import decode_demand, prefill_demand
-from tileq_theory.errors import InputError, SolveError
+from tileq_theory.errors import InputError, SolveError, instance, row_of_numbers, sequence
 
 _OUTSIDE = 1e-8  # excess of a load over 1 that calls for another facet
 _ROUNDS = 500
@@ -57,7 +57,7 @@ def cluster_capacity(
     groups
         The nodes; "prefill" and "decode" groups come together and need a link.
     demands
-        Demand of one request of each class.
+        Demand of one request of each class; a group's own, where it has them, come before.
     shares
         Share of each class in the requests, 0 or more; None: equal.
     link
@@ -82,7 +82,7 @@ def cluster_capacity(
     (66.8582, 50.1436)
     """
     q = _checked(groups, demands, shares, link)
-    nodes = [_Nodes(group, list(demands), q) for group in groups]
+    nodes = [_Nodes(group, list(demands if group.demands is None else group.demands), q) for group in groups]
     _check_served(nodes, q)
     master = _Master(nodes, list(demands), q, link)
     for _ in range(_ROUNDS):
@@ -95,6 +95,13 @@ def cluster_capacity(
 def _checked(
     groups: Sequence[NodeGroup], demands: Sequence[Demand], shares: Any, link: KvLink | None
 ) -> Float[np.ndarray, "class"]:
+    groups, demands = sequence("groups", groups, "NodeGroup"), sequence("demands", demands, "Demand")
+    for group in groups:
+        instance("a group of nodes", group, NodeGroup)
+    for demand in demands:
+        instance("a demand", demand, Demand)
+    if link is not None:
+        instance("link", link, KvLink)
     if not groups or not demands:
         raise InputError(
             f"{len(groups)} groups of nodes and {len(demands)} classes given; expected one or more of each"
@@ -103,13 +110,19 @@ def _checked(
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InputError(f"two groups of nodes are called {twice!r}; give each its own name")
+    for group in groups:
+        if group.demands is not None and len(group.demands) != len(demands):
+            raise InputError(
+                f"group {group.name} has demands of {len(group.demands)} classes and the cluster of {len(demands)}; "
+                "expected one a class"
+            )
     roles = {group.role for group in groups}
     for one, other in (("prefill", "decode"), ("decode", "prefill")):
         if one in roles and other not in roles:
             raise InputError(f"there are {one} nodes but no {other} nodes; expected both, or nodes that do both")
     if "prefill" in roles and link is None:
         raise InputError("prefill and decode nodes are given without a link; expected the link that carries the KV")
-    q = np.ones(len(demands)) if shares is None else np.asarray(shares, dtype=float)
+    q = np.ones(len(demands)) if shares is None else row_of_numbers("shares", shares)
     if q.shape != (len(demands),) or not np.isfinite(q).all() or (q < 0).any() or q.sum() <= 0:
         raise InputError(f"shares are {q.tolist()}; expected {len(demands)} numbers of 0 or more, not all 0")
     return np.asarray(q / q.sum())

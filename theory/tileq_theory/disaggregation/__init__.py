@@ -1,6 +1,14 @@
 """Disaggregated prefill and decode: the split of nodes, the KV transfer, and where it beats mixing."""
 
-from tileq_theory.disaggregation.compare import MODES, Comparison, WorkloadMap, compare_modes, plot_map, workload_map
+from tileq_theory.disaggregation.compare import (
+    MODES,
+    Comparison,
+    WorkloadMap,
+    compare_modes,
+    plot_map,
+    servable,
+    workload_map,
+)
 from tileq_theory.disaggregation.halves import DecodeHalf, PrefillHalf
 from tileq_theory.disaggregation.link import KvLink
 from tileq_theory.disaggregation.maps import ModeMap, mode_map, plot_mode_map
@@ -25,5 +33,6 @@ __all__ = [
     "plot_mode_map",
     "prefill_demand",
     "rate_of",
+    "servable",
     "workload_map",
 ]

@@ -11,7 +11,7 @@ may; or pools of different hardware. It loses to both where the link is slow or 
 
 from __future__ import annotations
 
-__all__ = ["MODES", "Comparison", "WorkloadMap", "compare_modes", "plot_map", "workload_map"]
+__all__ = ["MODES", "Comparison", "WorkloadMap", "compare_modes", "plot_map", "servable", "workload_map"]
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -78,7 +78,8 @@ def compare_modes(
     Raises
     ------
     InputError
-        As `best_split` and the capacity program.
+        As `best_split` and the capacity program; a TBT limit that one decode alone outlasts: the programs would let it
+        happen in fractions of one an iteration.
 
     Examples
     --------
@@ -89,6 +90,7 @@ def compare_modes(
     >>> free.winner, tight.winner
     ('mixed', 'disaggregated')
     """
+    limits.check_classes(time, {"requests": demand})
     pool = Pool(time, prefill_limits or limits.with_(tbt_s=None))
     split = best_split(demand, nodes=limits.nodes, prefill=pool, decode=Pool(time, limits), link=link)
     mixed = capacity(time, demand, limits).rate_per_s
@@ -97,6 +99,18 @@ def compare_modes(
     best = max(rates.values())
     winner = next(mode for mode in MODES if rates[mode] >= best * (1 - 1e-6))
     return Comparison(mixed, aggregated, split.rate_per_s, split.relaxed_rate_per_s, winner, split)
+
+
+def servable(time: IterationTime, demand: Demand, tbt_s: float) -> bool:
+    """Return whether one decode with the shortest context, alone in its batch, is within the limit (inf: none).
+
+    Examples
+    --------
+    >>> d = Demand(100, 100, 15050, 5050, 15150, 101, 100, 200, shortest_context_tokens=101)
+    >>> [servable(IterationTime(launch_s=0.01, kv_token_s=1e-5), d, limit) for limit in (0.0105, 0.012)]
+    [False, True]
+    """
+    return tbt_s >= float(time(1, 0.0, demand.shortest_context_tokens, 1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,9 +124,9 @@ class WorkloadMap:
     tbt_s
         TBT limits of the rows, seconds; inf for none.
     rates_per_s
-        Capacity of each mode in the order of `MODES`; 0 where no iteration meets the limit.
+        Capacity of each mode in the order of `MODES`; 0 where no decode meets the limit, even alone.
     winner
-        Index into `MODES`; -1 where nothing meets the limit.
+        Index into `MODES`; -1 where no decode meets the limit.
     """
 
     prompt_shares: Float[np.ndarray, "share"]
@@ -169,7 +183,7 @@ def workload_map(
     for j, share in enumerate(prompt_shares):
         demand = demand_of(float(share))
         for i, limit in enumerate(tbt_s):
-            if limit < float(time.tau_s(1)):
+            if not servable(time, demand, float(limit)):
                 continue
             bound = limits.with_(tbt_s=None if limit == np.inf else float(limit))
             answer = compare_modes(demand, time, bound, link=link)

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from tileq_theory.capacity import Limits, capacity
 from tileq_theory.capacity.restricted import exclusive_capacity
 from tileq_theory.demand import Demand
-from tileq_theory.disaggregation.compare import MODES, SHADES
+from tileq_theory.disaggregation.compare import MODES, SHADES, servable
 from tileq_theory.disaggregation.link import KvLink
 from tileq_theory.disaggregation.split import decode_demand, prefill_demand
 from tileq_theory.errors import InputError, positive
@@ -43,9 +43,9 @@ class ModeMap:
     nodes
         Nodes in all.
     rates_per_s
-        Requests per second of each mode in the order of `MODES`; 0 where no iteration meets the limit.
+        Requests per second of each mode in the order of `MODES`; 0 where no decode meets the limit, even alone.
     winner
-        Index into `MODES`, the first among equals; -1 where nothing meets the limit.
+        Index into `MODES`, the first among equals; -1 where no decode meets the limit.
     prefill_nodes
         Prefill nodes of the best split.
     """
@@ -129,7 +129,7 @@ def mode_map(
         demand = demand_of(float(ratio))
         first = capacity(time, prefill_demand(demand), limits.with_(tbt_s=None, nodes=1)).rate_per_s
         for i, limit in enumerate(tbt_s):
-            if limit < float(time.tau_s(1)):
+            if not servable(time, demand, float(limit)):
                 continue
             bound = limits.with_(tbt_s=None if limit == np.inf else float(limit))
             second = capacity(time, decode_demand(demand), bound.with_(nodes=1)).rate_per_s

@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tileq_theory.errors import InputError
+from tileq_theory.errors import InputError, no_such_file
 
 _LARGEST_BYTES = 10_000_000  # a configuration is a few kB; more is the wrong file
 
@@ -104,7 +104,7 @@ def _text(path: Path) -> str:
             raise InputError(f"{path} has {path.stat().st_size} bytes; expected a configuration file of a few kB")
         return _unpacked(path).decode("utf-8-sig")
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
+        raise no_such_file(path) from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:

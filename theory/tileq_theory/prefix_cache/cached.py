@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 
 from tileq_theory.conventions import ChunkCounting, TokenConvention
 from tileq_theory.demand import Demand
-from tileq_theory.errors import InputError, finite, positive_int
+from tileq_theory.errors import InputError, finite, instance, positive_int, row_of_numbers
 from tileq_theory.lengths.base import ChunkMoments, JointLaw, LengthLaw
 from tileq_theory.lengths.checks import Numbers
 
@@ -79,10 +79,11 @@ class CachedLengths(JointLaw):
         output_tokens: Numbers | None = None,
         weights: Numbers | None = None,
     ) -> None:
-        prompt, cached = np.asarray(prompt_tokens, dtype=float), np.asarray(cached_tokens, dtype=float)
-        shared = np.zeros_like(cached) if shared_tokens is None else np.asarray(shared_tokens, dtype=float)
-        weight = np.ones_like(cached) if weights is None else np.asarray(weights, dtype=float)
-        output = None if output_tokens is None else np.asarray(output_tokens, dtype=float)
+        instance("base", base, JointLaw)
+        prompt, cached = row_of_numbers("prompt_tokens", prompt_tokens), row_of_numbers("cached_tokens", cached_tokens)
+        shared = np.zeros_like(cached) if shared_tokens is None else row_of_numbers("shared_tokens", shared_tokens)
+        weight = np.ones_like(cached) if weights is None else row_of_numbers("weights", weights)
+        output = None if output_tokens is None else row_of_numbers("output_tokens", output_tokens)
         columns = [prompt, cached, shared, weight, *([] if output is None else [output])]
         if not prompt.size or any(column.shape != prompt.shape or column.ndim != 1 for column in columns):
             raise InputError(
@@ -213,6 +214,7 @@ def share_cached(base: JointLaw, share: float) -> CachedLengths:
     """
     from tileq_theory.latency.length_atoms import length_atoms
 
+    instance("base", base, JointLaw)
     if not 0 <= finite("share", share) <= 1:
         raise InputError(f"share is {share!r}; expected a share of the prompt tokens in [0, 1]")
     prompts, masses = length_atoms(base.prompt_law)

@@ -10,8 +10,8 @@ references (the independent reference model) have F = 1 - exp(-lambda t), hence 
 Gamma gaps of another variation bring bursts or regularity. Items that are popular for a while only are not renewal
 processes: use `reuse.Reuse`, or `conversations.Conversations`, whose law of ages is exact.
 
-The exact law under independent references is King's: the cache holds the first C different items of the reversed
-reference string, so the probability of a set S is built up item by item,
+The exact law under independent references is King's (IFIP Congress, 1971): the cache holds the first C different items
+of the reversed reference string, so the probability of a set S is built up item by item,
 
     f(S) = sum over i in S of f(S - i) p_i / (1 - p(S - i)),     hit = sum over |S| = C of f(S) p(S).
 """
@@ -23,12 +23,13 @@ __all__ = ["Che", "che", "king"]
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Real
 from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float, Num
 
-from tileq_theory.errors import InputError, nonnegative, positive, positive_int
+from tileq_theory.errors import InputError, nonnegative, positive, positive_int, row_of_numbers
 
 _MOST_ITEMS = 18  # of the exact law: 2^18 sets
 Number = TypeVar("Number", float, Fraction)
@@ -77,7 +78,7 @@ def che(rates: Sequence[float] | Num[np.ndarray, "item"], cache: float, *, scv: 
     >>> round(che(popularity, 2).hit_share, 3), round(king(popularity, 2), 3)
     (0.617, 0.625)
     """
-    rate = np.asarray(rates, dtype=float)
+    rate = row_of_numbers("rates", rates)
     if rate.ndim != 1 or not np.isfinite(rate).all() or (rate < 0).any():
         wrong = next((r for r in rate.ravel() if not (np.isfinite(r) and r >= 0)), rate.tolist())
         raise InputError(f"rate is {wrong}; expected a row of finite numbers of 0 or more, one an item")
@@ -129,6 +130,11 @@ def king(popularity: Sequence[Number], cache: int) -> Number:
     Fraction(3, 8)
     """
     size = positive_int("cache", cache)
+    if isinstance(popularity, str) or not hasattr(popularity, "__iter__"):
+        raise InputError(f"popularity is {popularity!r}; expected a row of numbers, one an item")
+    odd = next((p for p in popularity if not isinstance(p, Real)), None)
+    if odd is not None or any(p is None for p in popularity):
+        raise InputError(f"popularity has {odd!r}; expected a row of numbers, one an item")
     share = [p for p in popularity if p > 0]
     if any(p < 0 for p in popularity) or not share:
         raise InputError("popularity has a number below 0 or none above 0; expected shares of references")

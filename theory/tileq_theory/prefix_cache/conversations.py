@@ -28,9 +28,10 @@ and the cache of C tokens reaches back T with W(T) = C. The mean over sessions o
 
 from __future__ import annotations
 
-__all__ = ["ConversationHits", "Conversations"]
+__all__ = ["ConversationHits", "Conversations", "reach_of"]
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,8 +130,15 @@ class Conversations:
         return self.system_tokens + (self.turns - 1) * (self.user_tokens + self.answer_tokens) + self.user_tokens
 
     @property
-    def _system_kept(self) -> float:
+    def system_kept(self) -> float:
+        """Tokens of a system prompt that whole blocks hold."""
         return self.system_tokens // self.block_tokens * self.block_tokens
+
+    def kept_tokens(self, turn: Float[np.ndarray, "turn"]) -> Float[np.ndarray, "turn"]:
+        """Return the tokens of turn k that the turn before it has left behind, in whole blocks; for k = 1 none."""
+        k = turn
+        old = np.where(k < 2, 0.0, self.system_tokens + self._history(k) - (self.block_tokens - 1) / 2)
+        return np.maximum(old, np.where(k < 2, 0.0, self.system_kept))
 
     def _history(self, turn: np.ndarray | float) -> np.ndarray:
         """Return the tokens beyond the system prompt that turn k can find of turn k - 1, before blocks are cut."""
@@ -154,16 +162,7 @@ class Conversations:
 
     def reach_s(self, cache_tokens: float, turns_per_s: float) -> float:
         """Return the characteristic time T with W(T) = C, seconds."""
-        size = nonnegative("cache_tokens", cache_tokens)
-        low, high = 0.0, self.think_s
-        while self.working_set_tokens(high, turns_per_s) < size:
-            low, high = high, 2 * high
-        for _ in range(200):
-            middle = (low + high) / 2
-            if middle in (low, high):
-                break
-            low, high = (middle, high) if self.working_set_tokens(middle, turns_per_s) < size else (low, middle)
-        return high
+        return reach_of(lambda span: self.working_set_tokens(span, turns_per_s), cache_tokens, self.think_s)
 
     def hits(self, cache_tokens: float | None, turns_per_s: float | None = None) -> ConversationHits:
         """Return what a cache serves of a mean turn.
@@ -188,7 +187,7 @@ class Conversations:
         """
         together = max(residents, 1.0)
         different = float((1 - (1 - self.popularity) ** together).sum())
-        return self._system_kept * (1 - different / together)
+        return self.system_kept * (1 - different / together)
 
     def _at(self, reach_s: float, turns_per_s: float) -> ConversationHits:
         history_hit, system_hit = self._probabilities(reach_s, turns_per_s)
@@ -211,7 +210,7 @@ class Conversations:
         per_s = turns_per_s / self.turns
         w = self.popularity
         empty = np.exp(-per_s * w * (reach_s + (self.turns - 1) * self.think_s * seen))
-        return seen, float(w @ (1 - empty))
+        return seen, min(1.0, float(w @ (1 - empty)))  # w adds up to 1 but for rounding
 
     def turn_prompts(self) -> tuple[Float[np.ndarray, "turn"], Float[np.ndarray, "turn"]]:
         """Return the prompt of turn k = 1, 2, ... and the share of turns that are a k-th one, (1 - 1/m)^(k-1)/m."""
@@ -233,10 +232,23 @@ class Conversations:
         history_hit, system_hit = self._probabilities(reach_s, turns_per_s)
         prompt, share = self.turn_prompts()
         turn = np.arange(1, prompt.size + 1, dtype=float)
-        old = np.where(turn < 2, 0.0, self.system_tokens + self._history(turn) - (self.block_tokens - 1) / 2)
-        old = np.maximum(old, np.where(turn < 2, 0.0, self._system_kept))
+        old = self.kept_tokens(turn)
         own = np.where(turn < 2, 0.0, history_hit)
-        cases = [(old, own), (np.full_like(turn, self._system_kept), (1 - own) * system_hit)]
+        cases = [(old, own), (np.full_like(turn, self.system_kept), (1 - own) * system_hit)]
         cases.append((np.zeros_like(turn), (1 - own) * (1 - system_hit)))
         found = np.concatenate([np.minimum(tokens, prompt - 1) for tokens, _ in cases])
         return np.tile(prompt, 3), found, np.concatenate([share * chance for _, chance in cases])
+
+
+def reach_of(working_set: Callable[[float], float], cache_tokens: float, first_s: float) -> float:
+    """Return the time T with W(T) = C by bisection, from the guess `first_s`; W grows without end."""
+    size = nonnegative("cache_tokens", cache_tokens)
+    low, high = 0.0, first_s
+    while working_set(high) < size:
+        low, high = high, 2 * high
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if working_set(middle) < size else (low, middle)
+    return high

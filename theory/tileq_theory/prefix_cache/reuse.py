@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from tileq_theory.errors import InputError, nonnegative, positive_int
+from tileq_theory.errors import InputError, nonnegative, positive_int, row_of_numbers
 from tileq_theory.prefix_cache.references import NEVER, touches_of
 from tileq_theory.prefix_cache.stack import stack_distances
 
@@ -86,6 +86,8 @@ class Reuse:
         InputError
             No blocks at all, arrays that do not belong together, or a chain that holds a block twice.
         """
+        ids, offsets = row_of_numbers("ids", ids, whole=True), row_of_numbers("offsets", offsets, whole=True)
+        prompt_tokens = row_of_numbers("prompt_tokens", prompt_tokens, whole=True)
         if ids.size == 0:
             raise InputError("no block identities given; expected at least one request with a block")
         if prompt_tokens.size != offsets.size - 1:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tileq_reference.accounts import credit, welcome
 from tileq_reference.core import Batch, Config, Cost, Request, Simulator
+from tileq_reference.pressure import Fit, pressed
+from tileq_reference.rules import modes
 
 FAR = 1 << 62
 
@@ -23,10 +26,21 @@ class Node(Simulator):
         self.promised: dict[int, int] = {}
         self.coming, self.stamp, self.passes = 0, 0, 0
         self.aborted = self.lost = 0
+        self.first = config
 
     @property
-    def in_system(self) -> int:
-        return len(self.waiting) + len(self.running) + len(self.entered)
+    def queued(self) -> int:
+        return len(self.waiting) + len(self.entered)
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether its backpressure sends requests elsewhere."""
+        return bool(self.c.pressure and self.c.pressure[0] == "reroute")
+
+    @property
+    def turns_away(self) -> bool:
+        """Whether its backpressure does so now, or rejects."""
+        return bool(self.c.pressure and self.c.pressure[0] in ("reject", "reroute") and pressed(self))
 
     @property
     def work(self) -> int:
@@ -66,18 +80,27 @@ class Node(Simulator):
             return False
         if self.c.queue_limit is not None and seats >= self.c.queue_limit:
             return False
-        return -(-(r.kv + 1) // 16) + (self.c.watermark if seats else 0) <= self.free
+        return self.aside(r) + (self.c.watermark if seats else 0) <= self.free
+
+    def aside(self, r: Request) -> int:
+        """Blocks set aside for a request that comes with its KV: of its next token, or of its predicted end."""
+        conservative = modes(self, False, False)[1]
+        end = min(r.kv + max((r.predicted or 0) - r.generated, 1), self.c.kv_blocks * 16)
+        return -(-max(r.kv + 1, end if conservative else 0) // 16)
 
     def decide(self) -> None:
         """Form the batch of now; leave it open, or rest."""
         self.due = False
         for r in self.entered:
+            if self.accounts:
+                welcome(self, r)
             self.free += self.promised.pop(r.id, 0)
             if r.kv > 0:
-                r.status, r.touched = "running", self.now
-                room = len(self.running) < self.c.max_seqs and self.take(r, r.kv + 1)
-                assert room, "a seat that was promised is taken: not in the referee"
-                self.running.append(r)
+                need = self.aside(r)
+                assert len(self.running) < self.c.max_seqs and need <= self.free, "a promised seat: not in the referee"
+                self.waiting.append(r)
+                self.admit(r)
+                r.blocks, self.free = need, self.free - need
             else:
                 place = sum(x.returning or x.id < r.id for x in self.waiting)
                 self.waiting.insert(place, r)
@@ -101,6 +124,10 @@ class Node(Simulator):
     def finish(self) -> None:
         self.open, self.now, self.due = False, self.end, True
         members = {r.id: (tokens, decode) for r, tokens, decode in self.batch.items}
+        if self.accounts:
+            credit(self, self.batch)
+        if self.fit:
+            self.fit.steer(self.batch.tokens, self.batch.decodes, self.c.budget, self.now - self.batch.start)
         for r in list(self.running):  # in order of admission
             if r.id in members:
                 self.record(r, *members[r.id])
@@ -112,6 +139,9 @@ class Node(Simulator):
             self.running.remove(r)
             r.status = "handed"
             self.held[r.id], r.blocks = r.blocks, 0
+            if self.accounts:
+                self.accounts[r.tenant].present -= 1
+                self.accounts[r.tenant].residents -= 1
             self.handed.append(r)
 
     def fail(self, now: int) -> list[Request]:
@@ -119,6 +149,17 @@ class Node(Simulator):
         self.up = self.open = self.due = False
         if self.end > now and self.batch.items:
             self.aborted += self.batch.tokens
+        for r in [*self.running, *self.waiting] if self.accounts else []:
+            mine = self.accounts[r.tenant]
+            mine.present -= 1
+            if r.status == "running":
+                mine.residents -= 1
+                r.seen = max(r.seen, r.kv)
+            else:
+                mine.queued -= 1
+        if self.fit:
+            assert self.first.control is not None
+            self.fit = Fit(*self.first.control, self.first.budget)
         gone = sorted([*self.running, *self.waiting, *self.entered], key=lambda r: r.id)
         for r in gone:
             self.lost += r.kv
@@ -126,6 +167,17 @@ class Node(Simulator):
         self.running, self.waiting, self.entered = [], [], []
         self.free, self.promised, self.coming, self.now = self.c.kv_blocks, {}, 0, now
         return gone
+
+
+def withdraw(node: Node, r: Request) -> None:
+    """Take a waiting request out of its node."""
+    if r in node.waiting:
+        node.waiting.remove(r)
+        if node.accounts:
+            node.accounts[r.tenant].present -= 1
+            node.accounts[r.tenant].queued -= 1
+    else:
+        node.entered.remove(r)
 
 
 def lose(r: Request) -> None:

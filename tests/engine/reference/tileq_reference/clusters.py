@@ -5,69 +5,11 @@ At one instant: iterations end, transfers arrive, planned events happen, request
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
-from tileq_reference.cluster_node import FAR, Node, lose
+from tileq_reference.cluster_node import FAR, Node, lose, withdraw
+from tileq_reference.cluster_parts import M1, Fate, Link, Mrg32k3a
 from tileq_reference.core import Request
-
-M1, M2 = 4294967087, 4294944443
-
-
-class Mrg32k3a:
-    """L'Ecuyer's combined generator, from its definition."""
-
-    def __init__(self, state: list[int]):
-        self.a, self.b = state[:3], state[3:]
-
-    def __call__(self) -> int:
-        p = (1403580 * self.a[1] - 810728 * self.a[0]) % M1
-        q = (527612 * self.b[2] - 1370589 * self.b[0]) % M2
-        self.a, self.b = [*self.a[1:], p], [*self.b[1:], q]
-        return (p - q) % M1
-
-    def sample(self, population: list[int], count: int) -> list[int]:
-        """Without replacement."""
-        left, found = list(population), []
-        while left and len(found) < count:
-            found.append(left.pop(self() * len(left) // M1))
-        return found
-
-
-@dataclass
-class Link:
-    """Three FIFO servers in a row, cut-through, and a delay."""
-
-    port_ps: float = 0.0
-    fabric_ps: float = 0.0
-    latency: int = 0
-    free: dict[Any, int] = field(default_factory=dict)
-
-    def send(self, source: int, target: int, tokens: int, now: int) -> tuple[int, int]:
-        """(begin, end)."""
-        begin = end = now
-        here = now
-        for place, per_token in (
-            (("out", source), self.port_ps),
-            ("fabric", self.fabric_ps),
-            (("in", target), self.port_ps),
-        ):
-            start = max(begin if place == ("out", source) else here, self.free.get(place, 0))
-            here = start
-            if place == ("out", source):
-                begin = start
-            self.free[place] = start + int(tokens * per_token + 0.5)
-            end = max(end, self.free[place])
-        return begin, end + self.latency
-
-
-@dataclass
-class Fate:
-    """Where a request has been."""
-
-    node: int = -1
-    source: int = -1
-    routed: int = 0
 
 
 class ClusterReference:
@@ -101,6 +43,7 @@ class ClusterReference:
         self.ready: dict[int, int] = {}
         self.homes: dict[int, int] = {}
         self.moves: list[tuple[int, ...]] = []
+        self.stranded: list[Request] = []
         self.turn, self.now, self.split = 0, 0, any(n.role == "decode" for n in nodes)
 
     # ------------------------------------------------------------ events
@@ -159,10 +102,21 @@ class ClusterReference:
 
     def after(self, k: int) -> None:
         node = self.nodes[k]
-        while node.role == "decode" and self.wait and node.fits(self.wait[0]):
-            self.start(self.wait.pop(0), k)
-        while self.on_full == "hold" and self.held and self.place(k, self.held[0]) and node.role != "decode":
-            self.route(self.held.pop(0), self.now, k)
+        while node.role == "decode" and self.wait:
+            if self.too_long(self.wait[0]):
+                self.give_up()
+            elif node.fits(self.wait[0]):
+                self.start(self.wait.pop(0), k)
+            else:
+                break
+        if self.on_full == "hold" and node.role != "decode":
+            self.fill(k)
+
+    def fill(self, k: int) -> None:
+        """Give node `k` those held for whom it has a place, first come first."""
+        while found := next((r for r in self.held if self.place(k, r)), None):
+            self.held.remove(found)
+            self.route(found, self.now, k)
 
     def plan(self, t: int, kind: int, k: int) -> None:
         node = self.nodes[k]
@@ -181,8 +135,8 @@ class ClusterReference:
                 return
             if self.on_full != "hold":
                 self.due, self.held = [*self.due, *((r, -1) for r in self.held)], []
-            while self.held and self.place(k, self.held[0]):
-                self.route(self.held.pop(0), t, k)
+            else:
+                self.fill(k)
         elif kind == 2:
             while self.rebalance():
                 pass
@@ -196,8 +150,48 @@ class ClusterReference:
         n = self.nodes[k]
         if not n.up or (n.c.queue_limit is not None and n.in_system + n.coming >= n.c.queue_limit):
             return False
-        tokens = r.prompt + r.generated if n.role == "prefill" else n.peak_tokens(r)
-        return tokens <= n.c.kv_blocks * 16
+        return not n.turns_away and self.could(k, r)
+
+    def could(self, k: int, r: Request) -> bool:
+        """Whether node `k`, were it up and empty, would take `r`."""
+        n, rule = self.nodes[k], self.routers[0]
+        if rule["name"] == "tenant" and k not in rule["groups"][self.keys[r.id]]:
+            return False
+        if n.role == "prefill":
+            return r.prompt + r.generated <= n.c.kv_blocks * 16 and not self.too_long(r)
+        return n.peak_tokens(r) <= n.c.kv_blocks * 16
+
+    # ------------------------------------------------------------ who will never be served
+
+    def ever(self, k: int) -> bool:
+        return self.nodes[k].up or any(kind == 0 and who == k for _, kind, who in self.planned)
+
+    def too_long(self, r: Request, ever: bool = False) -> bool:
+        """Whether no decode node that is up or will be (`ever`: that there is) has the KV for `r`, which needs it."""
+        all_of = [k for k, n in enumerate(self.nodes) if n.role == "decode"]
+        reach = [self.nodes[k].c.kv_blocks * 16 for k in all_of if ever or self.ever(k)]
+        node = self.nodes[0]
+        needed = r.kv > 0 or r.output - r.generated > int(node.c.engine_convention)
+        return bool(all_of) and needed and node.peak_tokens(r) > max(reach, default=0)
+
+    def coming_entry(self, r: Request) -> bool:
+        return any(self.ever(k) and self.could(k, r) for k, n in enumerate(self.nodes) if n.role != "decode")
+
+    def give_up(self) -> None:
+        """No decode node will ever have room for the first of those that wait."""
+        r = self.wait.pop(0)
+        k = self.fate[r.id].source
+        node = self.nodes[k]
+        node.free += node.held.pop(r.id)
+        if not node.open and not node.due and node.in_system:
+            node.now, node.due = self.now, True
+        node.lost += r.kv
+        lose(r)
+        self.fate[r.id].node = k
+        if self.coming_entry(r):
+            self.due.append((r, -1))
+        else:
+            self.stranded.append(r)
 
     def load(self, k: int, by: str) -> float:
         n = self.nodes[k]
@@ -241,20 +235,26 @@ class ClusterReference:
 
     def route(self, r: Request, now: int, target: int = -1) -> None:
         pool = int(self.split and r.kv > 0)
-        decoders = [n for n in self.nodes if n.role == "decode"]
-        if decoders and all(n.peak_tokens(r) > n.c.kv_blocks * 16 for n in decoders):
-            r.status, r.reason = "rejected", 2
+        apart = self.too_long(r)
+        if apart and not self.coming_entry(r):
+            if self.too_long(r, ever=True):
+                r.status, r.reason = "rejected", 2
+            else:
+                self.stranded.append(r)
             return
         k = target if target >= 0 and self.nodes[target].up else self.choose(pool, r)
-        if k >= 0 and self.on_full != "reject" and not self.place(k, r):
+        if k >= 0 and (self.on_full != "reject" or self.nodes[k].passes_on or apart) and not self.place(k, r):
             room = [j for j, n in enumerate(self.nodes) if self.pool(n) == pool and self.place(j, r)]
             if room:
                 k = min(room, key=lambda j: (self.nodes[j].in_system / self.nodes[j].weight, j))
                 self.moves.append((r.id, now, 1))
-            elif self.on_full == "hold":
+            elif self.on_full == "hold" and self.coming_entry(r):
                 k = -1
+            elif apart:
+                r.status, r.reason = "rejected", 4
+                return
         if k < 0:
-            self.held.append(r)
+            (self.held if self.coming_entry(r) else self.stranded).append(r)
             return
         self.turn += 1
         node, fate = self.nodes[k], self.fate[r.id]
@@ -276,7 +276,7 @@ class ClusterReference:
         other, r = self.nodes[shortest], max(fresh, key=lambda r: r.id)
         if (other.in_system + 1) / other.weight >= size(longest) or not self.place(shortest, r):
             return False
-        (node.waiting if r in node.waiting else node.entered).remove(r)
+        withdraw(node, r)
         self.moves.append((r.id, self.now, 2))
         self.route(r, self.now, shortest)
         return True
@@ -286,6 +286,9 @@ class ClusterReference:
     def start_waiting(self) -> None:
         while self.wait:
             r = self.wait[0]
+            if self.too_long(r):
+                self.give_up()
+                continue
             first = self.choose(1, r)
             ups = [k for k, n in enumerate(self.nodes) if n.fits(r) and n.role == "decode"]
             if not ups:
@@ -293,7 +296,7 @@ class ClusterReference:
             self.start(self.wait.pop(0), first if first in ups else ups[0])
 
     def start(self, r: Request, k: int) -> None:
-        node, need = self.nodes[k], -(-(r.kv + 1) // 16)
+        node, need = self.nodes[k], self.nodes[k].aside(r)
         node.free -= need
         node.promised[r.id] = need
         node.coming += 1
@@ -311,6 +314,8 @@ class ClusterReference:
             source.now, source.due = end, True
         self.nodes[k].coming -= 1
         self.fate[r.id].node = k
+        if self.on_full == "hold":
+            self.fill(self.fate[r.id].source)
         self.nodes[k].enter(r, end)
 
     def log(self, r: Request, k: int, begin: int, end: int) -> None:
@@ -336,4 +341,7 @@ class ClusterReference:
             self.fate[r.id].node = k
         node.held = {}
         self.due += [(r, -1) for r in [*again, *node.fail(self.now)]]
+        if not self.ever(k):
+            self.stranded += [r for r in self.held if not self.coming_entry(r)]
+            self.held = [r for r in self.held if self.coming_entry(r)]
         self.start_waiting()

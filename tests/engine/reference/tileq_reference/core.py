@@ -225,8 +225,12 @@ class Simulator:
                 self.waiting.append(r)
 
     @property
+    def queued(self) -> int:
+        return len(self.waiting)
+
+    @property
     def in_system(self) -> int:
-        return len(self.waiting) + len(self.running)
+        return self.queued + len(self.running)
 
     def turned_away(self, r: Request) -> int:
         """0, or why not: longer than the model takes, than the cache, than a whole-prompt budget; system full."""

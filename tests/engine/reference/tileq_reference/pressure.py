@@ -16,7 +16,7 @@ BY_CHUNK = ("vllm_v1",)
 def pressed(s: Simulator) -> bool:
     assert s.c.pressure is not None
     _, waiting, blocks, _ = s.c.pressure
-    return len(s.waiting) >= waiting or s.c.kv_blocks - s.free >= blocks
+    return s.queued >= waiting or s.c.kv_blocks - s.free >= blocks
 
 
 def budget_now(s: Simulator) -> int:

@@ -76,13 +76,13 @@ def slai(s: Simulator) -> None:
     left = s.c.budget
     critical = [r for r in ordered if s.now >= r.lst][:cap]
     for r in critical:
-        left -= slai_decode(s, r, left)
+        left -= slai_decode(s, r)  # its cap is the number of decodes; a budget below it does not hold a critical one up
     left = ongoing(s, left, last_prefill)
     left = admit_chunks(s, heads(s, s.c.get("order", "spf")), left)
     for r in ordered[len(critical) :]:
-        if s.batch.decodes < cap:
+        if s.batch.decodes < cap and left > 0:
             # one that can still wait evicts nobody, unless nothing else runs: else two of them can restart for ever
-            left -= slai_decode(s, r, left, may_evict=not s.batch.items)
+            left -= slai_decode(s, r, may_evict=not s.batch.items)
 
 
 def last_prefill(s: Simulator, candidates: Iterable[Request]) -> Request:
@@ -90,9 +90,9 @@ def last_prefill(s: Simulator, candidates: Iterable[Request]) -> Request:
     return s.prefilling()[-1]
 
 
-def slai_decode(s: Simulator, r: Request, left: int, may_evict: bool = True) -> int:
-    """Schedule one decode if a token and a block are left, preempting the last unscheduled prefill; tokens used."""
-    if left < 1 or r not in s.running:
+def slai_decode(s: Simulator, r: Request, may_evict: bool = True) -> int:
+    """Schedule one decode if a block is left, preempting the last unscheduled prefill; tokens used."""
+    if r not in s.running:
         return 0
     while not s.take(r, r.kv + 1):
         if not may_evict or not s.c.preempt:

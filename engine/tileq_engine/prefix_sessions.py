@@ -1,8 +1,8 @@
-"""Who belongs together among requests whose blocks are known: keys for routers that keep a session on its node."""
+"""Who belongs together among requests whose blocks are known: for routers that keep sessions on a node, and tenants."""
 
 from __future__ import annotations
 
-__all__ = ["session_keys"]
+__all__ = ["session_keys", "with_tenants"]
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,10 @@ import numpy as np
 from jaxtyping import Int
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tileq_engine.prefix_blocks import BlockPaths
+    from tileq_engine.requests import Requests
 
 _COMMON = 0.02  # a block of more than this share of the requests is a system prompt's, not a conversation's
 
@@ -39,3 +42,21 @@ def session_keys(blocks: BlockPaths) -> Int[np.ndarray, "request"]:
     # backwards, so that the first such node of a path is written last
     keys[request[where][::-1]] = nodes[where][::-1]
     return keys
+
+
+def with_tenants(requests: Requests, shares: Sequence[float], rng: np.random.Generator) -> Requests:
+    """Return the requests divided among as many tenants as there are shares, whole sessions each; a class is a tenant.
+
+    Examples
+    --------
+    >>> from tileq_engine.conversations import Conversations
+    >>> asked = Conversations().requests(400, rate_per_s=5.0)
+    >>> mine = with_tenants(asked, [0.75, 0.25], np.random.default_rng(1)).tenant
+    >>> sorted(set(mine.tolist())), bool(mine.mean() < 0.5)
+    ([0, 1], True)
+    """
+    keys = np.arange(len(requests)) if requests.blocks is None else session_keys(requests.blocks)
+    known, session = np.unique(keys, return_inverse=True)
+    part = np.asarray(shares, dtype=float)
+    whose = rng.choice(part.size, size=known.size, p=part / part.sum()).astype(np.int64)[session.reshape(-1)]
+    return requests.with_(tenant=whose, class_index=whose)

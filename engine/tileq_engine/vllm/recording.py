@@ -1,0 +1,283 @@
+"""What a scheduler inside vLLM was asked and what it decided, iteration by iteration; kept, or written to a file.
+
+With ``"record": "FILE"`` in the settings the scheduler writes a line a request, a line a decision and a line when its
+output is there (JSON); `tileq validate --executor vllm` reads them, and replays them in the simulator.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Iteration", "Record", "RecordedMirror", "Told", "read_record"]
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from jaxtyping import Float
+
+from tileq_engine.clock import PS_PER_S
+from tileq_engine.config import EngineConfig
+from tileq_engine.policy import Policy
+from tileq_engine.vllm.asked import Asked
+from tileq_engine.vllm.mirror import Decision, Mirror
+from tileq_theory.errors import InputError
+from tileq_theory.iteration_time import IterationTime
+
+KIND = "tileq vllm record"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A request as the rules were told of it; `after_ps` is the instant of the decision before, -1 before any."""
+
+    name: str
+    arrival_ps: int
+    after_ps: int
+    prompt_tokens: int
+    output_tokens: int
+    predicted_output_tokens: int
+    tbt_limit_s: float
+    priority: int
+    paying: bool
+    tenant: int
+
+
+@dataclass(slots=True)
+class Iteration:
+    """A decision and what became of it; instants of the mirror's clock.
+
+    Parameters
+    ----------
+    decided_ps, closed_ps, landed_ps
+        When it was decided, when the rules took it to end, when its output was there; -1: not yet.
+    members
+        (index of the request, prompt tokens or 0) in order of admission; 0 is a decode.
+    shape
+        Tokens, query-key pairs, KV tokens read, sequences.
+    alone
+        Nobody was left, and nobody had come, when it was taken to end: the engine was idle after it.
+    otherwise
+        vLLM carried it out in another way.
+    """
+
+    decided_ps: int
+    members: list[tuple[int, int]]
+    shape: tuple[int, int, int, int]
+    closed_ps: int = -1
+    landed_ps: int = -1
+    alone: bool = False
+    otherwise: bool = False
+
+
+@dataclass(slots=True)
+class Record:
+    """Requests, in the order in which they were told of, and iterations.
+
+    `cut` is the number of iterations up to which a simulator can follow: after them a request was given up, the plan
+    was changed, or vLLM decided by itself; None: all of them.
+    """
+
+    token_budget: int = 0
+    requests: list[Told] = field(default_factory=list)
+    iterations: list[Iteration] = field(default_factory=list)
+    cut: int | None = None
+    reason: str = ""
+
+    def cut_here(self, reason: str) -> None:
+        """Note that a simulator cannot follow from here on."""
+        if self.cut is None:
+            self.cut, self.reason = len(self.iterations), reason
+
+    def shapes_and_seconds(self, first: int = 0, last: int | None = None) -> Float[np.ndarray, "iteration 5"]:
+        """Return (n, A, K, m) and seconds of the iterations whose output is there.
+
+        An iteration lasts from when it was decided, or when the one before had its output, to its own output.
+        """
+        rows = []
+        before = -1
+        for k, it in enumerate(self.iterations[:last]):
+            if it.landed_ps < 0:
+                continue
+            if k >= first:
+                rows.append((*map(float, it.shape), (it.landed_ps - max(before, it.decided_ps)) / PS_PER_S))
+            before = it.landed_ps
+        return np.asarray(rows, dtype=float).reshape(-1, 5)
+
+
+class RecordedMirror(Mirror):
+    """A mirror that keeps a `Record`, and writes it to `path` where one is given."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        config: EngineConfig,
+        *,
+        time: IterationTime | None = None,
+        tenants: int = 1,
+        path: Path | None = None,
+    ) -> None:
+        self.record = Record(token_budget=config.token_budget)
+        self._places: dict[str, int] = {}
+        self._decided_ps = -1
+        self._file: TextIO | None = None
+        super().__init__(policy, config, time=time, tenants=tenants)
+        if path is not None:
+            try:
+                self._file = path.open("w", encoding="utf-8", buffering=1)
+            except OSError as error:
+                raise InputError(
+                    f"record is {str(path)!r}, which cannot be written ({error.strerror}); give another file"
+                ) from None
+            self._write({"kind": KIND, "schema_version": 1, "policy": policy.name, "token_budget": config.token_budget})
+
+    def add(
+        self,
+        name: str,
+        asked: Asked,
+        *,
+        prompt_tokens: int,
+        output_tokens: int,
+        arrival_ps: int | None = None,
+        priority: int = 0,
+        front: bool = False,
+    ) -> None:
+        """Take in a request, and note it."""
+        super().add(
+            name,
+            asked,
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            arrival_ps=arrival_ps,
+            priority=priority,
+            front=front,
+        )
+        new = self._coming[name]
+        if front or name in self._places:
+            self.record.cut_here(f"request {name} came back, or ahead of all others")
+            return
+        foreseen = new.asked.predicted_output_tokens
+        told = Told(
+            name=name,
+            arrival_ps=new.arrival_ps,
+            after_ps=self._decided_ps,
+            prompt_tokens=new.prompt_tokens,
+            output_tokens=new.output_tokens,
+            predicted_output_tokens=(0 if self._blind else new.output_tokens) if foreseen is None else foreseen,
+            tbt_limit_s=new.asked.tbt_limit_s,
+            priority=new.priority,
+            paying=new.asked.paying,
+            tenant=min(new.asked.tenant, self.rules.tenants - 1),
+        )
+        self._places[name] = len(self.record.requests)
+        self.record.requests.append(told)
+        self._write({"request": asdict(told)})
+
+    def leave(self, names: Iterable[str]) -> None:
+        """Forget requests; one that had not ended was given up, and a simulator cannot follow from here on."""
+        names = list(names)
+        if any(name in self for name in names):
+            self._cut("a request was given up before its end")
+        super().leave(names)
+
+    def decide(self, now_ps: int, free_blocks: int) -> Decision:
+        """Form a batch, and note it."""
+        decision = super().decide(now_ps, free_blocks)
+        self._decided_ps = self.now_ps
+        if decision.tokens:
+            prefills = set(decision.prefills)
+            members = [
+                (self._places[name], tokens if name in prefills else 0) for name, tokens in decision.tokens.items()
+            ]
+            self.record.iterations.append(Iteration(self.now_ps, members, self.shape()))
+        return decision
+
+    def settle(self, ran: Mapping[str, tuple[int, int]], dropped: Mapping[str, bool]) -> None:
+        """Follow vLLM where it did otherwise, and note that it did."""
+        super().settle(ran, dropped)
+        if self.record.iterations:
+            last = self.record.iterations[-1]
+            last.otherwise, last.shape = True, self.shape()
+
+    def close(self, end_ps: int) -> list[str]:
+        """End the open iteration, and note when."""
+        was_open = self.open
+        ended = super().close(end_ps)
+        if was_open:
+            last = self.record.iterations[-1]
+            last.closed_ps = last.landed_ps = self.now_ps
+            last.alone = not len(self)
+            self._write({"iteration": asdict(last)})
+        return ended
+
+    def shift(self, end_ps: int, by_ps: int) -> None:
+        """Move tokens to when they were there, and note it."""
+        super().shift(end_ps, by_ps)
+        for k in range(len(self.record.iterations) - 1, -1, -1):
+            if self.record.iterations[k].closed_ps == end_ps:
+                self.record.iterations[k].landed_ps = end_ps + by_ps
+                self._write({"landed": [k, end_ps + by_ps]})
+                break
+
+    def blank(self, now_ps: int) -> None:
+        """Leave an iteration to vLLM; a simulator cannot follow from here on."""
+        self._cut("vLLM decided an iteration by itself")
+        super().blank(now_ps)
+
+    def unseat(self, name: str, prompt_tokens: int) -> None:
+        """Put a resident back; a simulator cannot follow from here on."""
+        self._cut("vLLM preempted a request by itself")
+        super().unseat(name, prompt_tokens)
+
+    def progress(self, name: str, computed_tokens: int, produced_tokens: int) -> None:
+        """Correct a resident's progress; a simulator cannot follow from here on."""
+        self._cut("tokens came several at once")
+        super().progress(name, computed_tokens, produced_tokens)
+
+    def set_scalars(self, values: Mapping[str, float]) -> None:
+        """Change settings; after the first decision a simulator cannot follow from here on."""
+        if self.record.iterations:
+            self._cut("budget or offset were changed")
+        elif "budget" in values:
+            self.record.token_budget = int(values["budget"])
+            self._write({"token_budget": int(values["budget"])})
+        super().set_scalars(values)
+
+    def _cut(self, reason: str) -> None:
+        if self.record.cut is None:
+            self.record.cut_here(reason)
+            self._write({"cut": self.record.cut, "reason": reason})
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.write(json.dumps(line) + "\n")
+        except OSError:  # a full disk is no reason to stop serving
+            self._file = None
+
+
+def read_record(path: Path) -> Record:
+    """Return what a scheduler has written to `path` so far; a line that is being written is left out."""
+    record = Record()
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); expected a record of Tileq's scheduler") from None
+    for line in lines:
+        found = json.loads(line)
+        if "request" in found:
+            record.requests.append(Told(**found["request"]))
+        elif "iteration" in found:
+            given = found["iteration"]
+            members = [(int(i), int(tokens)) for i, tokens in given.pop("members")]
+            record.iterations.append(Iteration(**{**given, "members": members, "shape": tuple(given["shape"])}))
+        elif "landed" in found:
+            place, landed = found["landed"]
+            record.iterations[place].landed_ps = landed
+        elif "cut" in found:
+            record.cut, record.reason = found["cut"], found["reason"]
+        elif "token_budget" in found:
+            record.token_budget = found["token_budget"]
+    return record

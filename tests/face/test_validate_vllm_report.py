@@ -1,0 +1,120 @@
+"""A validation of vLLM as Markdown, as a page and on a terminal; its results kept in a folder. No vLLM."""
+
+from __future__ import annotations
+
+import copy
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tileq.cli.validate_vllm import render_vllm
+from tileq.validating import Validated
+from tileq.validating_vllm_bench import Fitted, four, sequence
+from tileq.validation_kept import Kept
+from tileq_theory.errors import InputError
+from tileq_theory.iteration_time import IterationTime
+
+FOUR = {"ttft_p50_s": 0.02, "ttft_p99_s": 0.04, "tbt_mean_s": 0.004, "tbt_p99_s": 0.006}
+REPLAY = {"iterations": 300, "of": 300, "same": True, "differences": [], "tokens_us": 0.0}
+
+
+def document(server: bool = True) -> dict[str, Any]:
+    load = {"fraction": 0.7, "rate_per_s": 7.0, "load": 0.77, "measured": FOUR, "simulated": FOUR}
+    case = {"policy": "sarathi", "edge_per_s": 9.0, "edge_simulated_per_s": 9.5, "replay": REPLAY}
+    told = {**FOUR, "throughput_per_s": 6.5, "completed": 80, "failed": 0}
+    served = {**load, "measured": told, "scheduler": FOUR, "simulated": {**FOUR, "throughput_per_s": 6.8}}
+    online = {
+        "client": "vllm bench serve",
+        "logs": "kept",
+        "rate_per_s": 5.0,
+        "rate_over_best_edge": 0.05,
+        "cases": [{**case, "edge_per_s": 4.75, "loads": [served]}],
+    }
+    return {
+        "title": "vLLM around lambda*",
+        "executor": "vllm",
+        "conditions": {"model": "small", "device": "cpu", "vllm": "0.32.0"},
+        "fit": {"points": 640},
+        "plan": {"token_budget": 64},
+        "cases": [{**case, "loads": [{**load, "replay": REPLAY}]}],
+        "server": online if server else None,
+        "summary": {
+            "rate_per_s": 10.0,
+            "rate_over_best_edge": 0.11,
+            "replays_same": True,
+            "iterations_replayed": 900,
+        },
+    }
+
+
+@pytest.mark.parametrize("server", [True, False])
+def test_the_report_says_what_the_document_does(server: bool, tmp_path: Path) -> None:
+    made = Validated(document(server), complete=True)
+    text = made.text()
+    assert "| sarathi | 0.7 | 0.770 | measured | 20 ms | 40 ms | 4 ms | 6 ms |" in text
+    assert "the same decisions in all of 900 iterations" in text
+    assert ("driven by vllm bench serve" in text) is server
+    assert ("| sarathi | 0.7 | 7/s | 6.5/s | 6.8/s | 80, 0 failed |" in text) is server
+    page = made.report(tmp_path / "page.html").read_text()
+    assert page.count("<svg") == (6 if server else 3)
+    seen = io.StringIO()
+    render_vllm(made.to_dict(), Console(file=seen, width=120))
+    assert "A server on the loopback" in seen.getvalue() or not server
+    assert "+11.0 %" in seen.getvalue()
+
+
+def test_a_replay_that_differs_is_said_so() -> None:
+    changed = copy.deepcopy(document())
+    changed["summary"]["replays_same"] = False
+    changed["server"]["cases"][0]["replay"] = {**REPLAY, "same": False, "differences": ["iteration 7: who"]}
+    assert "the simulator DIFFERS: iteration 7: who" in Validated(changed, True).text()
+
+
+def test_no_latency_is_shown_where_nothing_was_measured() -> None:
+    changed = copy.deepcopy(document())
+    changed["cases"][0]["loads"][0]["measured"] = dict.fromkeys(FOUR)
+    changed["cases"][0]["edge_per_s"] = None
+    assert "| sarathi | 0.7 | 0.770 | measured | - | - | - | - |" in Validated(changed, True).text()
+    render_vllm(changed, Console(file=io.StringIO(), width=120))
+
+
+def test_finished_steps_are_kept_and_those_of_another_question_refused(tmp_path: Path) -> None:
+    made: list[str] = []
+
+    def make(name: str) -> dict[str, Any]:
+        made.append(name)
+        return {"made": name}
+
+    question = {"executor": "vllm", "fractions": (0.7, 0.9)}
+    first = Kept(tmp_path, question, True)
+    assert first.or_made("a", lambda: make("a")) == {"made": "a"}
+    again = Kept(tmp_path, question, True)
+    assert again.or_made("a", lambda: make("never")) == {"made": "a"} and made == ["a"]
+    with pytest.raises(InputError, match=r"holds a validation with fractions \[0.7, 0.9\], now it is \[0.5\]"):
+        Kept(tmp_path, {**question, "fractions": (0.5,)}, True)
+    anew = Kept(tmp_path, {**question, "fractions": (0.5,)}, False)
+    assert anew.or_made("a", lambda: make("b")) == {"made": "b"}
+
+    def fail() -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        anew.or_made("c", fail)
+    assert not (tmp_path / "c.kept.json").exists()
+
+
+def test_a_fit_comes_back_out_of_its_document() -> None:
+    fitted = Fitted(IterationTime(launch_s=0.002, token_s=1e-5, pair_s=1e-9, kv_token_s=2e-8), 12, 0.03)
+    back = Fitted.of(fitted.to_dict())
+    assert float(back.time(64, 10, 20, 3)) == float(fitted.time(64, 10, 20, 3)) and back.points == 12
+
+
+def test_four_figures_of_nothing_are_none() -> None:
+    import numpy as np
+
+    assert set(four(np.full(3, np.nan), np.zeros(0)).values()) == {None}
+    with pytest.raises(InputError, match="each once"):
+        sequence([])
