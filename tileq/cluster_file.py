@@ -61,6 +61,13 @@ def _document() -> type[BaseModel]:
         "queue_limit": (whole | None, Field(None, description="requests in the node at which it is full")),
         "prefix_cache": (bool, Field(False, description="keep the KV of prompts for others with the same prefix")),
         "preemption": (Literal["recompute", "swap", "none"], Field("recompute", description="without a free block")),
+        "reservation": (
+            Literal["policy", "optimistic", "prompt", "conservative"],
+            Field("policy", description="blocks taken at admission"),
+        ),
+        "watermark": (least, Field(0.0, description="share of the blocks that an admission leaves free")),
+        "backpressure": (word | None, Field(None, description="reject:waiting=64, shrink:kv=0.9:tokens=128, ...")),
+        "control_tbt_s": (above | None, Field(None, description="the budget is moved so that TBT keeps this limit")),
         "swap_gb_per_s": (above, Field(25.0, description="host link of a GPU, for swap")),
         "start_s": (least, Field(0.0, description="when it comes up first")),
         "warm_s": (least, Field(0.0, description="seconds after a start for which iterations take longer")),
@@ -133,6 +140,17 @@ def read_cluster_file(given: str | PathLike[str] | Mapping[str, Any]) -> tuple[d
     return found, label
 
 
+# pydantic's words name its own classes, and not what stands in a file
+_EXPECTED: Mapping[str | tuple[str, str], str] = {
+    ("list_type", "node"): "expected tables, each under a line [[node]]",
+    ("list_type", "failure"): "expected tables, each under a line [[failure]]",
+    ("list_type", "tenants"): 'expected a list of classes, as ["chat"]',
+    ("model_type", "link"): "expected one table, under a line [link]",
+    "model_type": "expected a table of keys and values",
+    "string_too_short": "expected at least one character",
+}
+
+
 def _told(raw: Mapping[str, Any], error: Any) -> str:
     """Return one line for pydantic's first error: where, what was given, what is expected."""
     place = [part for part in error["loc"] if not str(part).startswith(("function-", "nullable"))]
@@ -142,7 +160,8 @@ def _told(raw: Mapping[str, Any], error: Any) -> str:
         return f"{where}unknown key {key!r}; {near_matches('keys', key, _keys(place))}"
     if error["type"] == "missing":
         return f"{where}{key} is missing; expected it ({_meaning(place)})"
-    told = error["msg"].replace("Input should be", "expected")
+    told = _EXPECTED.get((error["type"], key)) or _EXPECTED.get(error["type"])
+    told = told or error["msg"].replace("Input should be", "expected")
     return f"{where}{_dotted(place)} is {error['input']!r}; {told[0].lower()}{told[1:]}"
 
 

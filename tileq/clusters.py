@@ -11,9 +11,11 @@ __all__ = ["ClusterSetting", "make_cluster"]
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
+from re import fullmatch
 from typing import TYPE_CHECKING, Any
 
 from tileq.cluster_file import read_cluster_file
+from tileq.cluster_idle import without_effect
 from tileq.setting import Setting, make_setting
 from tileq.traffic import Traffic
 from tileq_theory.capacity import Limits, TilePlan, tile_plan
@@ -92,6 +94,8 @@ def _link_dict(link: KvLink) -> dict[str, Any]:
 
 def _node_dict(node: Node, asked: Mapping[str, Any] | None, k: int) -> dict[str, Any]:
     own = {} if asked is None else {key: asked["node"][k][key] for key in ("gpu", "model", "tp", "calibration")}
+    from tileq.experiments import asked_of
+
     config: Any = node.config
     policy: Any = node.policy
     return {
@@ -105,6 +109,7 @@ def _node_dict(node: Node, asked: Mapping[str, Any] | None, k: int) -> dict[str,
         "max_num_seqs": config.max_num_seqs,
         "kv_tokens": config.kv_tokens,
         "queue_limit": config.queue_limit,
+        **asked_of(config),
     }
 
 
@@ -134,7 +139,8 @@ def make_cluster(
     except InputError as error:
         raise InputError(f"{label}: {error}") from None
     warnings = dict.fromkeys(text for setting in settings for text in setting.warnings)
-    told = (*warnings, *traffic.warnings, *_of_caches(cluster, caching))
+    idle = (f"{label}: {text}" for text in without_effect(asked))
+    told = (*warnings, *traffic.warnings, *_of_caches(cluster, caching), *idle)
     return ClusterSetting(label, asked, cluster, traffic, capacity, told, caching)
 
 
@@ -179,7 +185,7 @@ def _router(text: str) -> Any:
             raise InputError(f"router {text!r} has the setting {item!r}; expected name:parameter=value")
         if key in params:
             raise InputError(f"router {text!r} gives {key} twice; expected every parameter once")
-        params[key] = int(value) if value.lstrip("-").isdigit() else value
+        params[key] = int(value) if fullmatch("-?[0-9]+", value) else value
     return router(name.strip().replace("-", "_"), **params)
 
 
@@ -241,6 +247,8 @@ def _tile(role: str, setting: Setting, traffic: Traffic, convention: TokenConven
 
 
 def _config(node: Mapping[str, Any], setting: Setting, tile: TilePlan, convention: TokenConvention) -> Any:
+    from tileq.sharing import parse_backpressure
+    from tileq_engine.backpressure import TbtControl
     from tileq_engine.config import EngineConfig
     from tileq_theory.hardware import kv_bytes_on_gpu
 
@@ -255,6 +263,10 @@ def _config(node: Mapping[str, Any], setting: Setting, tile: TilePlan, conventio
         kv_tokens=node["kv_tokens"] or setting.kv_tokens,
         convention=convention,
         preemption=node["preemption"],
+        reservation=node["reservation"],
+        watermark=node["watermark"],
+        backpressure=None if node["backpressure"] is None else parse_backpressure(node["backpressure"]),
+        control=None if node["control_tbt_s"] is None else TbtControl(node["control_tbt_s"]),
         swap_token_s=moved if node["preemption"] == "swap" else 0.0,
         queue_limit=node["queue_limit"],
         prefix_cache=node["prefix_cache"],
@@ -268,6 +280,11 @@ def _tenants(node: Mapping[str, Any], traffic: Traffic) -> tuple[int, ...]:
     for given in node["tenants"]:
         if isinstance(given, str) and given not in names:
             raise InputError(f"tenants of node {node['name']} has {given!r}; {near_matches('classes', given, names)}")
+        if not isinstance(given, str) and not 0 <= given < len(names):
+            raise InputError(
+                f"tenants of node {node['name']} has {given}; expected a class by name, or its place from 0 to "
+                f"{len(names) - 1}"
+            )
         found.append(names.index(given) if isinstance(given, str) else given)
     return tuple(found)
 

@@ -6,7 +6,15 @@ given: a simulation without further words answers "what does the plan do".
 
 from __future__ import annotations
 
-__all__ = ["Experiment", "make_experiment", "parse_rates", "ready_file", "ready_folder", "writable"]
+__all__ = [
+    "Experiment",
+    "asked_of",
+    "make_experiment",
+    "parse_rates",
+    "ready_file",
+    "ready_folder",
+    "writable",
+]
 
 import math
 import tempfile
@@ -16,7 +24,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tileq.sharing import parse_backpressure, parse_prices, parse_tenants
+from tileq.sharing import parse_backpressure, shared_tenants
 from tileq_theory.errors import InputError, boolean, finite, positive, positive_int
 
 if TYPE_CHECKING:
@@ -88,11 +96,11 @@ class Experiment:
             "requests": self.requests,
             "tiers": None if self.tiers is None else dict(self.tiers),
             "capacity_per_s": self.capacity_per_s,
-            **_asked(self.config),
+            **asked_of(self.config),
         }
 
 
-def _asked(config: EngineConfig) -> dict[str, Any]:
+def asked_of(config: EngineConfig) -> dict[str, Any]:
     """Return what was asked of tenants and of admission under pressure; nothing where nothing was."""
     from dataclasses import asdict
 
@@ -173,7 +181,7 @@ def make_experiment(
             f"token_budget is {budget} and max_num_seqs {max_num_seqs}; engines ask for a token a resident: raise "
             "token_budget or lower max_num_seqs"
         )
-    shared, divided = _tenants(plan, tenants, token_prices)
+    shared, divided = shared_tenants(plan.traffic.workload, tenants, token_prices)
     config = EngineConfig(
         token_budget=budget,
         # the plan's own number, or what a smaller budget leaves of it: engines ask for a token a resident
@@ -194,22 +202,6 @@ def make_experiment(
     _check_some_fit(plan, memory)
     tiers = None if paying is None else {"paying_share": paying}
     return Experiment(plan, config, count, tiers, divided)
-
-
-def _tenants(
-    plan: Plan, tenants: Sequence[str] | Tenants | None, prices: str | tuple[float, float]
-) -> tuple[Tenants | None, Workload | None]:
-    """Return the tenants and the workload in which each is a class; None for either where there is none."""
-    from tileq_engine.tenants import Tenants
-
-    if isinstance(tenants, Tenants):
-        return tenants, None
-    priced = parse_prices(prices) if isinstance(prices, str) else prices
-    if not tenants:
-        if priced != (1.0, 2.0):
-            raise InputError(f"token prices {prices!r} are given and no tenant; expected tenants who pay them")
-        return None, None
-    return parse_tenants(tenants, plan.traffic.workload, priced)
 
 
 def _control(limit: float | TbtControl | None) -> TbtControl | None:

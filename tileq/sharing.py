@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["parse_backpressure", "parse_prices", "parse_tenants"]
+__all__ = ["parse_backpressure", "parse_prices", "parse_tenants", "shared_tenants"]
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -178,3 +178,26 @@ def parse_prices(text: str) -> tuple[float, float]:
         raise InputError(f"token prices are {text!r}; {form}")
     prices = tuple(_read(text, "price", value, _number, form) for value in (prompt, output))
     return float(prices[0]), float(prices[1])
+
+
+def shared_tenants(
+    workload: Workload, tenants: Sequence[str] | Tenants | None, prices: str | tuple[float, float] = (1.0, 2.0)
+) -> tuple[Tenants | None, Workload | None]:
+    """Return the tenants and the workload in which each is a class; None for either where there is none.
+
+    Examples
+    --------
+    >>> from tileq.traffic import make_traffic
+    >>> shared_tenants(make_traffic(classes=["512:64"]).workload, None)
+    (None, None)
+    """
+    from tileq_engine.tenants import Tenants
+
+    if isinstance(tenants, Tenants):
+        return tenants, None
+    priced = parse_prices(prices) if isinstance(prices, str) else prices
+    if not tenants:
+        if priced != (1.0, 2.0):
+            raise InputError(f"token prices {prices!r} are given and no tenant; expected tenants who pay them")
+        return None, None
+    return parse_tenants(tenants, workload, priced)

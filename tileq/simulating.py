@@ -155,8 +155,12 @@ def simulate(
 
     if cluster is not None:
         settings = {"token_budget": token_budget, "seats": seats, "kv_tokens": kv_tokens, "paying": paying,
-                    "tenants": tenants, "backpressure": backpressure, "control_tbt": control_tbt,
-                    "prefix_cache": prefix_cache or None}  # fmt: skip
+                    "backpressure": backpressure, "control_tbt": control_tbt, "prefix_cache": prefix_cache or None,
+                    "check": check or None, "watermark": watermark or None,
+                    "preemption": None if preemption == "recompute" else preemption,
+                    "swap_gb_per_s": None if swap_gb_per_s == 25.0 else swap_gb_per_s,
+                    "reservation": None if reservation == "policy" else reservation}  # fmt: skip
+        question = {**question, "tenants": tenants, "token_prices": token_prices}
         asked = {"rate": rate, "load": load, "requests": requests, "replications": replications, "seed": seed}
         return _of_cluster(policy, cluster, settings, {**asked, "folder": folder, "progress": progress, **question})
     if rate is not None and load is not None:
@@ -220,7 +224,7 @@ def _of_cluster(
 
 
 _OF_CLUSTER = {"rate", "load", "requests", "replications", "seed", "folder", "progress", "trace", "workload", "classes",
-               "conversations", "convention", "keep_runs"}  # fmt: skip
+               "conversations", "convention", "keep_runs", "tenants", "token_prices"}  # fmt: skip
 
 
 def _watched(run: Run) -> dict[str, Any]:

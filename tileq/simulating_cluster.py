@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tileq.clusters import ClusterSetting, make_cluster
 from tileq.experiments import count_up_to, ready_file, ready_folder, replication_count, writable
+from tileq.sharing import shared_tenants
 from tileq.traffic import make_traffic
 from tileq_theory.conventions import TokenConvention
 from tileq_theory.errors import InputError, positive
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
     from tileq_engine.experiment import Replications
     from tileq_engine.experiment_streams import Streams
     from tileq_engine.run import Run
+    from tileq_engine.tenants import Tenants
 
-CLUSTER_PICTURES = ("nodes", "pools", "tenants", "queues", "batches", "kv", "gantt")
+CLUSTER_PICTURES = ("nodes", "pools", "tenants", "queues", "batches", "kv", "hits", "gantt")
 _MOST_REQUESTS = 10_000_000
 _KEYED = {"session_affinity": "sessions", "prefix_affinity": "prefixes"}
 
@@ -81,9 +83,11 @@ class ClusterSimulation:
     def to_dict(self) -> dict[str, Any]:
         """Return the document that `tileq simulate --cluster FILE --json` prints."""
         from tileq.plain import plain
+        from tileq_engine.cluster.bottlenecks import cluster_bottlenecks
 
         found = _with_counts(self.replications.to_dict(), self.replications.documents)
         nodes = found.pop("nodes")
+        caching = {} if self.setting.caching is None else self.setting.caching.to_dict()
         document: dict[str, Any] = plain(
             {
                 "schema_version": 1,
@@ -96,8 +100,10 @@ class ClusterSimulation:
                 "utilisation": self.rate_per_s / self.setting.capacity.rate_per_s,
                 **found,
                 "nodes": [{"name": name, **facts} for name, facts in nodes.items()],
+                "bottlenecks": cluster_bottlenecks(self.first),
                 "capacity": self.setting.capacity.to_dict(),
-                "prefix_cache": None if self.setting.caching is None else self.setting.caching.to_dict(),
+                # what the caches found, and what the capacity counts on
+                "prefix_cache": {**(found.get("prefix_cache") or {}), **caching} or None,
                 "warnings": [*self.setting.warnings, *found["warnings"]],
             }
         )
@@ -126,6 +132,8 @@ class ClusterSimulation:
 
         if picture not in CLUSTER_PICTURES:
             raise InputError(f"picture is {picture!r}; expected one of {', '.join(CLUSTER_PICTURES)}")
+        if picture == "hits" and not self.setting.caches:
+            raise InputError("picture 'hits' of a cluster in which no node has prefix_cache: nothing is looked up")
         writable("plot", Path(path))
         drawn = getattr(own, f"plot_{picture}", None)
         figure = getattr(plots, f"plot_{picture}")(self.run) if drawn is None else drawn(self.first)
@@ -145,6 +153,8 @@ def simulate_cluster(
     classes: Any = None,
     conversations: Any = None,
     convention: TokenConvention = "engine",
+    tenants: Sequence[str] | Tenants | None = None,
+    token_prices: str | tuple[float, float] = (1.0, 2.0),
     keep_runs: bool = False,
     folder: str | PathLike[str] | None = None,
     progress: bool | None = None,
@@ -162,6 +172,8 @@ def simulate_cluster(
         Requests of one run, independent runs, seed of their random streams.
     trace, workload, classes, conversations, convention
         The requests, as in `tileq.plan`.
+    tenants, token_prices
+        Who shares the nodes, and what a token counts, as in `tileq.simulate`; every node keeps its own accounts.
     keep_runs
         Hold every replication whole, not the first alone, for `save` and `export`; with a folder, there too.
     folder, progress
@@ -185,7 +197,11 @@ def simulate_cluster(
     count = count_up_to("requests", requests, _MOST_REQUESTS)
     repeated, kept = replication_count(replications), ready_folder(folder)
     traffic = make_traffic(trace, workload, classes, conversations)
+    shared, divided = shared_tenants(traffic.workload, tenants, token_prices)
+    traffic = traffic if divided is None else replace(traffic, workload=divided)
     setting = make_cluster(cluster, traffic, convention=convention)
+    if shared is not None:
+        setting = _shared(setting, shared)
     own = traffic.rate_per_s
     best = setting.capacity.rate_per_s
     offered = load * best if load is not None else rate if rate is not None else 0.8 * best if own is None else own
@@ -205,6 +221,12 @@ def simulate_cluster(
         if r not in keeper.runs:  # its document was in the folder
             keeper(Streams(seed, r))
     return ClusterSimulation(setting, offered, count, seed, found, keeper.runs)
+
+
+def _shared(setting: ClusterSetting, tenants: Tenants) -> ClusterSetting:
+    """Return the setting whose nodes keep the tenants' accounts."""
+    nodes = [replace(node, config=node.config.with_(tenants=tenants)) for node in setting.cluster.nodes]
+    return replace(setting, cluster=setting.cluster.with_(nodes=nodes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +282,7 @@ def run_once(setting: ClusterSetting, rate_per_s: float, count: int, streams: St
     from tileq_engine.cluster import simulate_cluster as run_cluster
 
     asked, keys = _requests(setting, rate_per_s, count, streams)
+    asked = _of_tenants(setting, asked, streams)
     cluster = _measured(setting.cluster, asked, streams)
     run = run_cluster(asked, cluster, seed=streams.integer("cluster"), **keys)
     return replace(run, rate_per_s=rate_per_s, class_names=_class_names(setting))
@@ -284,6 +307,18 @@ def _requests(setting: ClusterSetting, rate_per_s: float, count: int, streams: S
     return asked, {} if needs is None else {needs: session_keys(asked.blocks)}
 
 
+def _of_tenants(setting: ClusterSetting, asked: Any, streams: Streams) -> Any:
+    """Return the requests with their tenants' priorities and deadlines; replayed sessions are divided among them."""
+    from tileq_engine.prefix_sessions import with_tenants
+
+    tenants, shares = setting.cluster.nodes[0].config.tenants, setting.traffic.workload.shares
+    if tenants is None:
+        return asked
+    if asked.blocks is not None and len(tenants.names) == len(shares) > 1:
+        asked = with_tenants(asked, shares.tolist(), streams.rng("tenants"))
+    return tenants.with_priorities(asked)
+
+
 def _measured(cluster: Cluster, asked: Any, streams: Streams) -> Cluster:
     """Return the cluster whose gaps have neither warm-up nor drain in them, as a single engine's experiment has it."""
     from tileq_engine.run import PS_PER_S
@@ -292,13 +327,13 @@ def _measured(cluster: Cluster, asked: Any, streams: Streams) -> Cluster:
     window = {"gap_from_s": edges[0] / PS_PER_S, "gap_to_s": edges[1] / PS_PER_S} if edges[0] < edges[1] else {}
     own = any(node.config.gap_from_s or node.config.gap_to_s is not None for node in cluster.nodes)
     seed = streams.integer("policy")
-    changes: dict[str, Any] = {"policy_seed": seed, **({} if own else window)}
+    # what keeps requests waiting is named in the first replication, which is kept whole
+    watched = {"watch": True} if streams.replication == 0 else {}
+    changes: dict[str, Any] = {"policy_seed": seed, **({} if own else window), **watched}
     nodes = [replace(node, config=node.config.with_(**changes)) for node in cluster.nodes]
     return cluster.with_(nodes=nodes)
 
 
 def _document(keeper: _Keeper, streams: Streams) -> dict[str, Any]:
-    run = keeper(streams)
-    parts = run.parts()
-    nodes = {row.pop("name"): row for row in parts["nodes"]}
-    return {**run.run(seed=streams.seed).to_dict(), **parts, "nodes": nodes}
+    found: dict[str, Any] = keeper(streams).whole_document(seed=streams.seed)
+    return {**found, "nodes": {row.pop("name"): row for row in found["nodes"]}}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tileq.traffic import Traffic, make_traffic
 from tileq_theory.errors import InputError, positive, positive_int
@@ -143,8 +143,7 @@ def validate(
         requests, budget = int(_SMOKE["requests"]), min(budget, _SMOKE["budget"])
         max_num_seqs, max_tokens = int(_SMOKE["max_num_seqs"]), max_tokens or int(_SMOKE["max_tokens"])
     positive("budget", budget)
-    if len(set(policies)) != len(policies) or not policies:
-        raise InputError(f"policies are {', '.join(policies) or 'none'}; expected at least one, each once")
+    _check(policies, fractions, token_budget, preemption, clock)
     traffic = _traffic(trace, workload, classes)
     steps = Steps(
         model=model,
@@ -160,7 +159,7 @@ def validate(
         seed=seed,
         say=say or _quietly,
     )
-    lengths = _lengths(traffic, positive_int("requests", requests), seed, steps.longest)
+    lengths = _lengths(traffic, positive_int("requests", requests), seed, steps.longest, steps.kv_tokens)
     steps.open({"requests": requests, "traffic": traffic.label, "policies": list(policies), "smoke": smoke})
     fitted = steps.given(calibration) if calibration is not None else steps.fitted(lengths, _SHARES[0] * budget)
     plan = plan_of(fitted.time, lengths, steps, token_budget)
@@ -180,17 +179,49 @@ def _traffic(trace: Any, workload: Any, classes: Any) -> Traffic:
     return make_traffic(trace, workload, classes)
 
 
-def _lengths(traffic: Traffic, count: int, seed: int, longest: int | None) -> Requests:
+def _check(
+    policies: Sequence[str],
+    fractions: Sequence[float] | None,
+    token_budget: int | None,
+    preemption: str,
+    clock: str | None,
+) -> None:
+    """Refuse, before minutes go into a profile, what the steps after it would refuse."""
+    from tileq.policy_text import parse_policy
+    from tileq_engine.config import EngineConfig
+    from tileq_engine.executor.clocks import CLOCKS
+
+    if len(set(policies)) != len(policies) or not policies:
+        raise InputError(f"policies are {', '.join(policies) or 'none'}; expected at least one, each once")
+    for text in policies:
+        name, _, settings = text.partition(":")
+        if name.strip().replace("-", "_") != "rad_general" or "levels" in settings:  # else its tiles are the plan's
+            parse_policy(text)
+    for fraction in fractions or ():
+        positive("fraction of lambda*", fraction)
+    if token_budget is not None:
+        positive_int("token_budget", token_budget)
+    EngineConfig(preemption=cast(Any, preemption))
+    if clock is not None and clock not in CLOCKS:
+        raise InputError(f"clock is {clock!r}; expected one of {', '.join(CLOCKS)}")
+
+
+def _lengths(traffic: Traffic, count: int, seed: int, longest: int | None, kv_tokens: int | None = None) -> Requests:
     """Return the requests of every case, all at time 0."""
     from tileq_engine.executor.validation_case import check_lengths
     from tileq_engine.requests import Requests
 
     drawn = Requests.from_workload(traffic.workload, count, seed, rate=1.0)
-    total = drawn.prompt_tokens + drawn.output_tokens
-    if longest is not None and int(total.max()) > longest:
+    largest = int((drawn.prompt_tokens + drawn.output_tokens).max())
+    if longest is not None and largest > longest:
         raise InputError(
-            f"the {traffic.label} has requests of {int(total.max())} tokens; the model has positions for {longest}. "
+            f"the {traffic.label} has requests of {largest} tokens; the model has positions for {longest}. "
             "Give a model with more, or shorter requests (--class)"
+        )
+    if kv_tokens is not None and largest > kv_tokens:
+        raise InputError(
+            f"the {traffic.label} has requests of {largest} tokens; the KV cache holds {kv_tokens}. "
+            "Give a larger one (--kv-tokens), or shorter requests (--class)"
         )
     return check_lengths(drawn)
 

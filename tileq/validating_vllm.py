@@ -134,6 +134,7 @@ def _document(
     replays += [] if online is None else [case["replay"] for case in online["cases"]]
     document: dict[str, Any] = plain(
         {
+            "schema_version": 1,
             "title": "vLLM around lambda*",
             "executor": "vllm",
             "complete": True,

@@ -97,14 +97,15 @@ class Bench:
     ) -> None:
         from tileq_engine.vllm.versions import VllmInterfaceError, check_version, installed_version
 
+        self.environment = {**THREADS, "VLLM_CPU_KVCACHE_SPACE": "1"} if device == "cpu" else {}
+        spoken = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_LOGGING_STREAM": "ext://sys.stderr"}  # --json owns the output
+        for name, value in {**self.environment, **spoken}.items():
+            os.environ.setdefault(name, value)
         try:
             self.version = installed_version()
             check_version(self.version)
         except VllmInterfaceError as error:
             raise InputError(str(error)) from None
-        self.environment = {**THREADS, "VLLM_CPU_KVCACHE_SPACE": "1"} if device == "cpu" else {}
-        for name, value in {**self.environment, "VLLM_LOGGING_LEVEL": "WARNING"}.items():
-            os.environ.setdefault(name, value)
         self.folder, self.clock, self.say = folder, clock, say
         self.most, self.seats, self.blocks, self.longest = most, seats, blocks, longest
         self.device, self.dtype = device, "float32" if device == "cpu" else "auto"

@@ -113,7 +113,7 @@ class Steps:
 
     def _settings(self) -> dict[str, Any]:
         about = self.backend.describe()
-        names = ("model", "device", "dtype", "attention", "threads")
+        names = ("model", "device", "dtype", "attention", "arithmetic", "threads")
         own = {"max_num_seqs": self.max_num_seqs, "max_tokens": self.max_tokens, "clock": self.clock, "seed": self.seed}
         return {**{n: about[n] for n in names}, "kv_tokens": self.kv_tokens, **own}
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 __all__ = ["Conversations"]
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ from tileq_theory.errors import InputError, boolean, nonnegative, nonnegative_in
 from tileq_theory.lengths import Fixed, LengthLaw
 
 _SESSIONS = 1024  # drawn at a time, each lot from a stream of its own
+_MOST_TURNS, _MOST_PROMPTS = 10_000, 1_000_000  # of a session, of all: what a lot's arrays hold
+_MOST_PAST = 20_000_000  # turns that are drawn to find those of sessions begun before 0
 _PAST = 12.0  # mean lengths of a session for which one that began before 0 is followed: exp(-12) are left out
 
 
@@ -77,6 +79,9 @@ class Conversations:
             raise InputError(f"turns_mean is {self.turns_mean!r}; expected 1 or more: a session has a first turn")
         for name in ("system_prompts", "block_tokens"):
             object.__setattr__(self, name, positive_int(name, getattr(self, name)))
+        for name, most in (("turns_mean", _MOST_TURNS), ("system_prompts", _MOST_PROMPTS)):
+            if getattr(self, name) > most:
+                raise InputError(f"{name} is {getattr(self, name)!r}; expected at most {most}")
         object.__setattr__(self, "system_tokens", nonnegative_int("system_tokens", self.system_tokens))
         boolean("keep_answers", self.keep_answers)
         nonnegative("system_zipf", self.system_zipf)
@@ -101,15 +106,21 @@ class Conversations:
         if rate_per_s is None:
             raise InputError("conversations have no rate of their own; give one")
         sessions = rate_per_s / self.turns_mean
+        before = _PAST * self.turns_mean * self.think_s * rate_per_s
+        if before > _MOST_PAST:
+            raise InputError(
+                f"conversations of {self.turns_mean:g} turns, {self.think_s:g} s apart, at {rate_per_s:g} requests/s "
+                f"have some {before:.2g} turns before the first request; expected {_MOST_PAST:.0e} at most: lower "
+                "think, turns or the rate"
+            )
         check_span(count / rate_per_s, count, rate_per_s)
-        old = _Sessions.empty()
         past = _PAST * self.turns_mean * self.think_s * sessions  # sessions that began before 0 and may go on
-        for lot in range(-(-int(np.ceil(past)) // _SESSIONS)):
-            old = old.joined(self._sessions(streams, f"past sessions {lot}", -1.0 / sessions))
-        new, lots = _Sessions.empty(), 0
+        lots = range(-(-int(np.ceil(past)) // _SESSIONS))
+        old = _Sessions.chained([self._sessions(streams, f"past sessions {lot}", -1.0 / sessions) for lot in lots])
+        new, lot = _Sessions.empty(), 0
         while True:
-            new = new.joined(self._sessions(streams, f"sessions {lots}", 1.0 / sessions))
-            lots += 1
+            new = new.joined(self._sessions(streams, f"sessions {lot}", 1.0 / sessions))
+            lot += 1
             all_of = old.joined(new, after_last=False)
             begun = float(new.begin_s[-1])  # until then every turn is known
             if int(np.sum((all_of.arrival_s >= 0) & (all_of.arrival_s <= begun))) >= count:
@@ -202,6 +213,16 @@ class _Sessions:
     def empty() -> _Sessions:
         none = np.zeros(0, dtype=np.int64)
         return _Sessions(np.zeros(0), none, none, np.zeros(0), none, none)
+
+    @staticmethod
+    def chained(lots: list[_Sessions]) -> _Sessions:
+        """Return all of them, the times of each counted from the last session of the one before on."""
+        moved, shift, count = [_Sessions.empty()], 0.0, 0
+        for lot in lots:
+            begin, arrival = lot.begin_s + shift, lot.arrival_s + shift
+            moved.append(replace(lot, begin_s=begin, session=lot.session + count, arrival_s=arrival))
+            shift, count = float(begin[-1]), count + len(begin)
+        return _Sessions(*(np.concatenate([getattr(part, f.name) for part in moved]) for f in fields(_Sessions)))
 
     def joined(self, other: _Sessions, *, after_last: bool = True) -> _Sessions:
         """Return these and the others, whose times count from the last of these on, or from 0."""

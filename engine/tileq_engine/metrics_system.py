@@ -106,7 +106,9 @@ def system_metrics(run: Run, window: MeasureWindow) -> dict[str, Any]:
         "recomputed_tokens": int(table["recomputed_tokens"].sum()),
         "swapped_tokens": int(table["swapped_tokens"].sum()),
         **_prefix_cache(run, window),
-        "busy_share": busy / info.end_ps if busy is not None and info.end_ps > 0 else None,
+        "busy_share": busy / info.end_ps / run.counters.get("nodes", 1)
+        if busy is not None and info.end_ps > 0
+        else None,
         "end_s": info.end_ps / PS_PER_S,
         "counters": {name: int(value) for name, value in run.counters.items()},
         "throughput_tokens_per_s": _token_rates(run, window),

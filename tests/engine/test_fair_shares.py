@@ -202,6 +202,15 @@ def test_starvation_is_the_longest_time_without_a_token() -> None:
     assert run.tenants.starved_from_ps[1] == 100_000_000_000
 
 
+def test_a_second_request_does_not_end_starvation() -> None:
+    """As above, with another of tenant 1 at .3 s: its first still counts from .1 s on."""
+    asked = Requests.from_arrays(arrival_s=[0.0, 0.1, 0.3], prompt_tokens=8, output_tokens=[50, 2, 2], tenant=[0, 1, 1])
+    config = EngineConfig(max_num_seqs=1, tenants=Tenants(("first", "second")))
+    run = simulate(asked, "sarathi", IterationTime.constant(0.01), config)
+    assert run.tenants is not None
+    assert run.tenants.starved_ps.tolist() == [0, 400_000_000_000]
+
+
 def test_jain() -> None:
     assert jain_index(np.array([1.0, 1.0, 1.0, 1.0])) == 1.0
     assert jain_index(np.array([1.0, 0.0, 0.0, 0.0])) == 0.25

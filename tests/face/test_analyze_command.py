@@ -154,7 +154,7 @@ BAD: list[tuple[list[str], list[str]]] = [
     (["latency", "lifo", "--rate", "0.5"], ["'lifo'", "fifo"]),
     (["latency", "fifo", "--rate", "-1"], ["rate is -1"]),
     (["latency", "fifo", "--rate", "0.5", "--service", "exp:x"], ["exp:SECONDS"]),
-    (["latency", "fifo", "--rate", "0.5", "--service", "lognormal:7:0.7"], ["seconds_per_token"]),
+    (["latency", "fifo", "--rate", "0.5", "--service", "lognormal:7:0.7"], ["--seconds-per-token"]),
     (["latency", "batching", "--rate", "1"], ["alpha and tau0"]),
     (["latency", "clipping", "--rate", "1"], ["seconds_per_token"]),
     (["latency", "fifo"], ["--rate"]),
@@ -169,8 +169,8 @@ BAD: list[tuple[list[str], list[str]]] = [
     (["disaggregate", "--link-bytes-per-s", "0"], ["--link-bytes-per-s is 0"]),
     (["disaggregate", "--gpu", "a100-sxm-80gb", "--class", "4033:63", "--tbt", "0.011"], ["one decode alone takes"]),
     (["modes", "--nodes", "1"], ["nodes is 1", "2 or more"]),
-    (["modes", "--slo-ttft", "0"], ["slo_ttft is 0"]),
-    (["modes", "--slo-tbt", "-1"], ["slo_tbt is -1"]),
+    (["modes", "--slo-ttft", "0"], ["--slo-ttft is 0"]),
+    (["modes", "--slo-tbt", "-1"], ["--slo-tbt is -1"]),
     (["modes", "--slo-tbt", "1e-4"], ["TBT limit is 0.0001"]),
     (["modes", "--link", "0"], ["link is 0"]),
     (["modes", "--requests", "0"], ["requests is 0"]),
@@ -244,7 +244,7 @@ def test_a_node_is_certified_where_its_fluid_is_stable_and_not_beyond(capsys: Ca
         (["latency", "fifo", "--rate", "0.7", "--setup", "-1"], "setup"),
         (["latency", "batching", "--rate", "1", "--alpha", ".1", "--tau0", ".1", "--service", "exp:2"], "service"),
         (["certificate", "--policy", "lu-kumar", "--gpu", "l4"], "gpu"),
-        (["certificate", "--policy", "lu-kumar", "--class", "5:5"], "requests"),
+        (["certificate", "--policy", "lu-kumar", "--class", "5:5"], "--class"),
         (["chain", *TIME, "--gpu", "l4"], "gpu"),
         (["fluid", *TIME, "--tp", "2"], "tp"),
     ],
@@ -288,7 +288,7 @@ def test_a_threshold_leaves_some_slots_and_a_static_batch_has_no_fluid(capsys: C
     for what, slots in (("chain", "9"), ("fluid", "8"), ("fluid", "9")):
         policy = "theta" if what == "chain" else "threshold"
         assert run(["analyze", what, *TIME, "--policy", policy, "--residents", "8", "--free-slots", slots]) == 2
-        assert "free_slots" in capsys.readouterr().err
+        assert "--free-slots" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -54,11 +54,13 @@ def test_equal_replicas_and_the_same_cluster_agree(router: str) -> None:
 
 def test_the_hits_are_those_at_the_capacity() -> None:
     """Solved again at the rate that it gives, the capacity is the same; more nodes split further and find less."""
+    from tileq.traffic import make_traffic
     from tileq_theory.prefix_cache import Conversations, at_node
 
     found = document("random", kv_tokens=60_000)
     node = found["prefix_cache"]["nodes"][0]
-    talks = Conversations(turns=6, system_tokens=1000, user_tokens=100, answer_tokens=200, think_s=30)
+    talks = make_traffic(conversations=TALKS).prefixes
+    assert isinstance(talks, Conversations)
     law = at_node(talks, 0.25, together=False).hits(60_000.0, found["rate_per_s"] / 4)
     assert node["share"] == pytest.approx(0.25)
     assert node["hit_share"] == pytest.approx(law.hit_share, rel=1e-3)

@@ -141,7 +141,7 @@ def test_killed_replications_go_on(mixed: Path, tmp_path: Path, monkeypatch: pyt
     from tileq import simulating_cluster as module
 
     made: list[int] = []
-    real = module._run
+    real = module.run_once
 
     def counted(setting: Any, rate: float, count: int, streams: Any) -> Any:
         if streams.replication == 2 and not (tmp_path / "go on").exists():
@@ -149,7 +149,7 @@ def test_killed_replications_go_on(mixed: Path, tmp_path: Path, monkeypatch: pyt
         made.append(streams.replication)
         return real(setting, rate, count, streams)
 
-    monkeypatch.setattr(module, "_run", counted)
+    monkeypatch.setattr(module, "run_once", counted)
     question: dict[str, Any] = {
         "cluster": mixed, "load": 0.6, "requests": 100, "replications": 3, "progress": False, "classes": CLASSES,
     }  # fmt: skip
@@ -184,8 +184,16 @@ def test_other_conversations_are_another_question(tmp_path: Path) -> None:
 
 def test_pictures_are_drawn_to_the_byte(pools: Path, tmp_path: Path) -> None:
     answer = tq.simulate(cluster=pools, load=0.6, requests=80, replications=1, classes=["512:64"], progress=False)
+    with pytest.raises(tq.InputError, match="no node has prefix_cache"):
+        answer.plot(tmp_path / "x.svg", "hits")
+    caching = tq.simulate(
+        cluster={"node": [{"name": "gpu", "count": 2, "prefix_cache": True}]}, requests=80, replications=1, rate=20,
+        conversations="turns=4:system=64:user=32:answer=32:think=2", progress=False,
+    )  # fmt: skip
+    assert caching.to_dict()["prefix_cache"]["hit_rate"] > 0, "what was found, beside what theory says"
     for picture in CLUSTER_PICTURES:
         path = tmp_path / f"{picture}.svg"
+        answer = caching if picture == "hits" else answer
         answer.plot(path, picture)
         before = path.read_bytes()
         answer.plot(path, picture)

@@ -149,6 +149,14 @@ def test_figures_of_the_commands(name: str, tmp_path: Path, capsys: pytest.Captu
     check(*found[0], name)
 
 
+def test_figure_of_the_hits_of_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "two.toml").write_text('[[node]]\nname = "a"\ncount = 2\nprefix_cache = true\n')
+    asked = f"simulate --cluster {tmp_path}/two.toml --workload conversations:turns=3 --requests 80 --replications 1"
+    with written() as found:
+        assert run([*asked.split(), "--plot", str(tmp_path / "figure.svg"), "--picture", "hits", "--json"]) == 0
+    check(*found[0], "hits of a cluster")
+
+
 @pytest.mark.parametrize("limits", [[0.012, np.inf], [0.011, 0.0115, 0.015, np.inf], [0.011, 0.0115, np.inf]])
 def test_figure_of_the_map_of_modes(limits: list[float]) -> None:
     """Drawn outside the style, as a user does: the look is the figure's own."""

@@ -80,18 +80,18 @@ def test_the_text_names_both_answers(capsys: pytest.CaptureFixture[str]) -> None
     ("arguments", "words"),
     [
         (["--prefix-cache", "kv"], "chat mix does not tell which prompts share a prefix"),
-        (["--prefix-cache", "much"], "prefix cache is 'much'; expected off, infinite, kv"),
+        (["--prefix-cache", "much"], "--prefix-cache is 'much'; expected off, infinite, kv"),
         (["--prefix-cache", "140%"], "between 0% and 100%"),
-        (["--prefix-cache", "-5"], "prefix cache is"),
-        (["--prefix-cache", "nan"], "prefix cache is 'nan'"),
-        (["--conversations", TALKS, "--class", "5:5"], "classes and conversations are given"),
+        (["--prefix-cache", "-5"], "--prefix-cache is"),
+        (["--prefix-cache", "nan"], "--prefix-cache is 'nan'"),
+        (["--conversations", TALKS, "--class", "5:5"], "--class and --conversations are given"),
         (["--conversations", "turns"], "turns has no value"),
         (["--conversations", f"{TALKS}:thnk=5"], "did you mean think"),
         (["--conversations", f"{TALKS}:turns=5"], "turns twice"),
         (["--conversations", TALKS.replace("system=1000", "system=10.5")], "expected a whole number"),
         (["--conversations", TALKS.replace("think=60", "think=0")], "think is 0"),
         (["--conversations", f"{TALKS}:answers=some"], "expected kept or dropped"),
-        (["--conversations", TALKS, "--prefix-cache", "kv", "--check"], "check and prefix_cache are both given"),
+        (["--conversations", TALKS, "--prefix-cache", "kv", "--check"], "--check and --prefix-cache are both given"),
     ],
 )
 def test_bad_input_gets_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

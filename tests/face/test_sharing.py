@@ -169,7 +169,7 @@ def test_bad_backpressure_gets_one_line(text: str, told: str) -> None:
 def test_bad_options_of_the_command_get_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert "all 0" in complaint(capsys, *SMALL, "--tenant", "a=0", "--tenant", "b=0")
     assert "no tenant" in complaint(capsys, *SMALL, "--token-prices", "1:1")
-    assert "token prices are '3'" in complaint(capsys, *SMALL, "--tenant", "a=1", "--token-prices", "3")
+    assert "--token-prices are '3'" in complaint(capsys, *SMALL, "--tenant", "a=1", "--token-prices", "3")
     assert "watermark is 1.0" in complaint(capsys, *SMALL, "--watermark", "1")
     assert "--control-tbt is 0.0" in complaint(capsys, *SMALL, "--control-tbt", "0")
     assert "makes none" in complaint(capsys, *SMALL, "--policy", "static", "--control-tbt", "0.05")

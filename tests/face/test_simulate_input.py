@@ -220,7 +220,7 @@ def test_a_limit_out_of_reach_is_a_capacity_of_zero(capsys: Capture) -> None:
 
 
 def test_rates_may_begin_with_a_sign(capsys: Capture) -> None:
-    assert "rate is -1" in complaint(["compare", "--rates", "-1,2", *SMALL], capsys)
+    assert "--rates is -1" in complaint(["compare", "--rates", "-1,2", *SMALL], capsys)
     two = ["region", "--class", "64:8", "--class", "32:8"]
     assert "rates are [-1.0, 1.0]" in complaint([*two, "--at", "-1,1"], capsys)
 

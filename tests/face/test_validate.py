@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,25 @@ def test_what_does_not_fit_is_refused() -> None:
         tq.validate(**{**TINY, "policies": ["sarathi", "sarathi"]})
     with pytest.raises(InputError, match="model has positions for"):
         tq.validate(**{**TINY, "classes": ["200000:5"]})
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"policies": [""]}, "policy '' is unknown"),
+        ({"policies": ["sarathi", "slai:theta=x"]}, "theta is 'x'"),
+        ({"fractions": [0.7, -1.0]}, "fraction of lambda"),
+        ({"token_budget": 0}, "token_budget is 0"),
+        ({"clock": "sundial"}, "clock is 'sundial'; expected one of wall, busy, cpu, steady"),
+        ({"kv_tokens": 1}, "the KV cache holds 16"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_profiled(changes: dict[str, Any], says: str) -> None:
+    said: list[str] = []
+    with pytest.raises(InputError, match=re.escape(says)):
+        tq.validate(**{**TINY, **changes}, say=said.append)
+    assert said == []
 
 
 @pytest.mark.parametrize(

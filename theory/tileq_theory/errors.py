@@ -45,6 +45,9 @@ class SolveError(TileqError, RuntimeError):
     """A solver ended without an answer; the message carries its status and the remedy."""
 
 
+_LARGEST = 2.0**62  # what the kernels' whole numbers hold, with room to add two of them
+
+
 def _truth(value: object) -> bool:
     """Return whether `value` is a truth value, Python's or numpy's."""
     return isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", "") == "b"
@@ -97,7 +100,9 @@ def positive_int(name: str, value: float) -> int:
     number = finite(name, value)
     if number < 1 or number != int(number):
         raise InputError(f"{name} is {value!r}; expected a whole number that is 1 or more")
-    return int(number)
+    if number > _LARGEST:
+        raise InputError(f"{name} is {value!r}; expected at most 2^62")
+    return int(value)
 
 
 def instance(name: str, value: object, kind: type) -> None:

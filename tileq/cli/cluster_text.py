@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tileq.cli.run_text import cache_line, render_notes, render_times
+from tileq.cli.sharing_text import render_cluster_bottlenecks, render_tenants
 from tileq.cli.text import facts, table, title
 from tileq.words import number, percent, seconds
 
@@ -46,7 +47,7 @@ def render_cluster(d: Mapping[str, Any], console: Console) -> None:
     if d["transfers"]["count"]:
         moved = d["transfers"]
         rows.append(("KV transfers", f"{seconds(moved['mean_s'])} each, {seconds(moved['mean_wait_s'])} of it waiting"))
-    if "prefix_cache" in d:
+    if d["prefix_cache"] is not None and "hit_rate" in d["prefix_cache"]:
         rows.append(("prefix caches", cache_line(d["prefix_cache"])))
     moves = {why: count for why, count in d["moves"].items() if count}
     if moves:
@@ -54,6 +55,8 @@ def render_cluster(d: Mapping[str, Any], console: Console) -> None:
     facts(console, rows)
     _nodes(d, console)
     render_times(dict(d), console)
+    render_tenants(dict(d), console)
+    render_cluster_bottlenecks(d["bottlenecks"], console)
     render_notes(d["warnings"], console)
 
 

@@ -62,7 +62,7 @@ def unexpected_word(app: App, arguments: Sequence[str]) -> str | None:
     Examples
     --------
     >>> from tileq.cli.app import app
-    >>> unexpected_word(app, ["analyze", "latency", "foo"]), unexpected_word(app, ["analyze", "latency", "--mean", "1"])
+    >>> unexpected_word(app, ["profile", "foo"]), unexpected_word(app, ["plan", "--gpu", "a100"])
     ('foo', None)
     """
     names, path, _ = app.parse_commands(list(arguments))

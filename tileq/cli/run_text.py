@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["cache_line", "render_notes", "render_times"]
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tileq.cli.text import facts, table, title
@@ -56,7 +56,7 @@ def _interval(d: dict[str, Any], group: dict[str, Any], key: str) -> str:
     return f"{seconds(pair[0])} to {seconds(pair[1])}" if pair and None not in pair else ""
 
 
-def cache_line(c: dict[str, Any]) -> str:
+def cache_line(c: Mapping[str, Any]) -> str:
     """Return how much of the prompts was found, and what was given up for want of blocks."""
     if c["hit_rate"] is None:
         return "nothing was looked up"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["render_bottlenecks", "render_tenants", "share"]
+__all__ = ["render_bottlenecks", "render_cluster_bottlenecks", "render_tenants", "share"]
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tileq.cli.text import table, title
@@ -12,6 +13,7 @@ from tileq.words import number, percent, seconds
 if TYPE_CHECKING:
     from rich.console import Console
 
+_ROWS = 12
 _WORDS = {
     "slots": "no free slot (max_num_seqs)",
     "kv blocks": "no free KV blocks",
@@ -68,6 +70,27 @@ def render_bottlenecks(d: dict[str, Any], console: Console) -> None:
         for cause, c in sorted(causes.items(), key=lambda item: -item[1]["seconds"])
     ]
     table(console, ("", "of the time", "intervals", "first at", "longest", "most waiting"), rows, left=(0,))
+
+
+def render_cluster_bottlenecks(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Write a row for each group of nodes and cause for which requests waited there, where some did."""
+    if not rows:
+        return
+    title(console, "Why requests waited (first run)")
+    body = [
+        [
+            row["where"],
+            _WORDS.get(row["cause"], row["cause"]),
+            share(row["share"]),
+            seconds(row["first_s"]),
+            seconds(row["longest"]["end_s"] - row["longest"]["begin_s"]),
+            number(row["most_waiting"]),
+        ]
+        for row in rows[:_ROWS]
+    ]
+    table(console, ("", "", "of the time", "first at", "longest", "most waiting"), body, left=(0, 1))
+    if len(rows) > _ROWS:
+        console.print(f"  {len(rows) - _ROWS} more with --json", markup=False)
 
 
 def share(value: float | None) -> str:

@@ -147,9 +147,12 @@ def simulate(
 _OF_ONE_NODE = {"policy": "sarathi", "gpu": "h100-sxm", "model": "llama-3.1-8b", "tp": 1, "nodes": 1, "dtype": "bf16",
                 "kv_dtype": None, "memory_utilisation": 0.9, "times": "corrected", "calibration": None, "tbt": None,
                 "token_budget": None, "max_num_seqs": None, "kv_tokens": None, "preemption": "recompute",
-                "swap_gb_per_s": 25.0, "paying": None, "check": False, "tenants": None, "token_prices": "1:2",
-                "reservation": "policy", "watermark": 0.0, "backpressure": None, "control_tbt": None,
-                "prefix_cache": False}  # fmt: skip
+                "swap_gb_per_s": 25.0, "paying": None, "check": False, "reservation": "policy", "watermark": 0.0,
+                "backpressure": None, "control_tbt": None, "prefix_cache": False}  # fmt: skip
+
+
+_NOWHERE = ("tbt", "paying", "check")
+_SPOKEN = {"nodes": "replicas"}
 
 
 def _of_cluster(given: dict[str, Any]) -> None:
@@ -159,9 +162,10 @@ def _of_cluster(given: dict[str, Any]) -> None:
 
     for name, default in _OF_ONE_NODE.items():
         if given[name] != default:
-            raise InputError(f"--{name.replace('_', '-')} beside --cluster; the file says it for each of its nodes")
+            where = "the file says it for each of its nodes" if name not in _NOWHERE else "it is of a single engine"
+            raise InputError(f"--{_SPOKEN.get(name, name.replace('_', '-'))} beside --cluster; {where}")
     names = ["rate", "load", "requests", "replications", "seed", "trace", "workload", "classes", "conversations"]
-    names += ["convention", "folder"]
+    names += ["convention", "folder", "tenants", "token_prices"]
     whole = given["save"] is not None or given["export"] is not None
     answer = simulate_cluster(
         given["cluster"],

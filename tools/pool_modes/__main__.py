@@ -33,13 +33,14 @@ def write(line: str) -> None:
     sys.stdout.flush()
 
 
-def traces(folder: Path, ttft_s: float, tbt_s: float, requests: int, keep: Path | None) -> None:
+def traces(folder: Path, ttft_s: float, tbt_s: float, requests: int, keep: Path | None, only: Sequence[str]) -> None:
     """Print the table of traces."""
     from tileq import analysis
 
     write("| trace | arrivals | " + " | ".join(MODES) + " | programs: M, A, D | settings | s |")
     write("|---" * (6 + len(MODES) - 1) + "|")
-    for name, (file, recorded) in TRACES.items():
+    for name in only:
+        file, recorded = TRACES[name]
         for poisson in (True, False) if recorded else (True,):
             began = time.perf_counter()
             kind = "Poisson" if poisson else "recorded"
@@ -56,7 +57,7 @@ def traces(folder: Path, ttft_s: float, tbt_s: float, requests: int, keep: Path 
             write(f"| {' | '.join((name, kind, *rates, programs, settings))} | {time.perf_counter() - began:.0f} |")
 
 
-def cells(replications: int) -> None:
+def cells(replications: int, totals: Sequence[int], ratios: Sequence[int]) -> None:
     """Print the table of cells."""
     import tileq as tq
     from tileq_engine.cluster import simulate_modes
@@ -68,8 +69,8 @@ def cells(replications: int) -> None:
     link = KvLink(float(setting.model.kv_bytes_per_token()), node_bytes_per_s=LINK * 1e9)
     write("| request | TBT limit | program: M, A, D | lead | served/program: M, A, D | late iterations | winner |")
     write("|---|---|---|---|---|---|---|")
-    for total in TOTALS:
-        for ratio in RATIOS:
+    for total in totals:
+        for ratio in ratios:
             prompt = round(total * ratio / (1 + ratio))
             workload = Workload([tq.parse_class(f"{prompt}:{total - prompt}")])
             for tbt_s in LIMITS_S:
@@ -102,13 +103,16 @@ def main(arguments: Sequence[str]) -> None:
     of_traces.add_argument("--tbt", type=float, default=0.1)
     of_traces.add_argument("--requests", type=int, default=3000)
     of_traces.add_argument("--keep", type=Path)
+    of_traces.add_argument("--only", nargs="+", default=tuple(TRACES), choices=tuple(TRACES))
     of_cells = which.add_parser("cells")
     of_cells.add_argument("--replications", type=int, default=4)
+    of_cells.add_argument("--totals", type=int, nargs="+", default=TOTALS)
+    of_cells.add_argument("--ratios", type=int, nargs="+", default=RATIOS)
     asked = parser.parse_args(arguments)
     if asked.which == "cells":
-        cells(asked.replications)
+        cells(asked.replications, asked.totals, asked.ratios)
     else:
-        traces(asked.data, asked.ttft, asked.tbt, asked.requests, asked.keep)
+        traces(asked.data, asked.ttft, asked.tbt, asked.requests, asked.keep, asked.only)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from tileq_theory.errors import InputError
 
 _FAR = 2**62
 _PAIRS = 4096  # exact gaps that a node keeps between two flushes
-_ROOM = 1024  # waiting requests that a node has room for at first
+_ROOM = 64  # requests that a node has room for at first, waiting twice: what many nodes use should lie close together
+_SMALL = 4096
 _LOG = 4096
 _POOLED = {"both": 0, "prefill": 0, "decode": 1}
 _ON_FULL = {"reject": 0, "reroute": 1, "hold": 2}
@@ -93,17 +94,26 @@ class Layout:
         )
 
     def grow(self, r: int) -> None:
-        """Give node `r` twice the room for waiting requests; those not at the policy yet stand at its end."""
-        offsets = self.offsets.copy()
-        begin, end = int(offsets[1][r]), int(offsets[1][r + 1])
-        pending = self.get(self.view[2], r, "pending")
-        old = self.view[3]
-        more = np.zeros(end - begin, dtype=np.int64)
-        cut = end - pending
-        self.view[3] = np.concatenate([old[:cut], more, old[cut:]])
-        offsets[1][r + 1 :] += end - begin
+        """Give node `r` twice the room for waiting requests; those not at the policy yet stand at its end.
+
+        While rooms are small, all nodes that had as much are given as much: one that grows alone moves all the others'.
+        """
+        rooms = self.column(self.own[1], "room")
+        grown = (rooms == rooms[r]) if rooms[r] < _SMALL else np.arange(len(rooms)) == r
+        old, offsets = self.view[3], self.offsets.copy()
+        begins = offsets[1].copy()
+        rooms = np.where(grown, 2 * rooms, rooms)
+        offsets[1] = np.concatenate([[0], np.cumsum(rooms)])
+        fresh = np.zeros(int(offsets[1][-1]), dtype=np.int64)
+        S = self.view[2]
+        for k, (waiting, pending) in enumerate(zip(self.column(S, "nwait"), self.column(S, "pending"), strict=True)):
+            at, end = offsets[1][k], offsets[1][k + 1]
+            fresh[at : at + waiting] = old[begins[k] : begins[k] + waiting]
+            fresh[end - pending : end] = old[begins[k + 1] - pending : begins[k + 1]]
+        self.view[3] = fresh
         self.view[14] = offsets.reshape(-1)
-        self.put(self.own[1], r, room=2 * (end - begin))
+        for k in np.flatnonzero(grown).tolist():
+            self.put(self.own[1], k, room=int(rooms[k]))
 
 
 def _prepared(node: Node, requests: Requests, mode: str) -> tuple[State, EngineConfig, Requests]:

@@ -22,6 +22,7 @@ from tileq_engine.cluster.placing import has_place, rebalance_one, relist, route
 from tileq_engine.cluster.stranding import serves, set_reach
 from tileq_engine.cluster.touch import refresh, touch
 from tileq_engine.records import Records
+from tileq_engine.simulator_record import advance
 
 _DUE, _RESTING, _STOPPED = 0, 2, 3
 _FINISHED, _TIME, _STALLED, _FLUSH = 1, 2, 5, 6
@@ -141,6 +142,9 @@ def flush_out(V: Any, K: Any, HK: Any) -> Any:
             s.closing = 0
             s.state = _DUE
             found = 1
+            if s.now < c.now:  # it rested: what it does now that nobody is to come it cannot do before it is so
+                advance(S[r : r + 1], c.now)
+                s.now = c.now
         refresh(S, C, N, Q, TL, TE, r)
     return 0, found
 

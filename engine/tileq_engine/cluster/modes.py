@@ -2,13 +2,17 @@ r"""The programs of mixing, taking turns and nodes apart, run: clusters of the s
 
 The program of a mode says which batches to form (levels); here each mode is a cluster whose policy forms them:
 
-* *mixed*: generalised RAD on the program's own levels, and Sarathi-Serve with its largest level as the budget,
+* *mixed*: generalised RAD on the program's own levels, and Sarathi-Serve with its largest level as the budget (under a
+  TBT limit also with no more seats than the program decodes at once),
 * *aggregated*: THETA, prefill-only and decode-only iterations of the exclusive program's sizes, with several numbers k
   of slots that start a refill: a decode batch of d on average needs d + k/2 slots (under a TBT limit d are tried too),
-* *disaggregated*: the best whole split, each pool with the batch of its half's program.
+* *disaggregated*: the best whole split, each pool with the batch of its half's program (under a TBT limit its decodes
+  rounded up and down).
 
 Arrivals beyond the program's rate keep every queue full, so what is served is the policy's capacity. A TBT limit bounds
-iterations, as in the program: its levels meet it on average, and `late_share` says how many single ones do not.
+iterations, as in the program: its levels meet it on average, and `late_share` says how many single ones do not. Of the
+settings whose mean iteration meets it the one that serves most counts. Residents come whole: where the limit leaves a
+node room for n of them on average, up to 1/n of the rate is lost to rounding.
 """
 
 from __future__ import annotations
@@ -114,7 +118,10 @@ def mode_clusters(
 
     budget = max(use.tokens for use in mixed.levels)
     seats = min(limits.max_num_seqs or budget, budget)
-    both = tuple(alike(rule, budget, seats) for rule in (policy("rad_general", plan=mixed), policy("sarathi")))
+    both = [alike(rule, budget, seats) for rule in (policy("rad_general", plan=mixed), policy("sarathi"))]
+    decoding = math.floor(max(use.decode_tokens for use in mixed.levels) * (1 + 1e-9))
+    if limits.tbt_s is not None and decoding < seats:
+        both.append(alike(policy("sarathi"), budget, decoding + 1))  # one more: whose prompt is being computed
     prefill, decode = _turn_sizes(turns)
     most = limits.max_num_seqs or 10**9
     exclusive = [
@@ -124,17 +131,22 @@ def mode_clusters(
                             {math.ceil(decode + k / 2)})
         if k <= min(seats, most)
     ]  # fmt: skip
-    pools = [
-        Node(
-            "prefill", time, "sarathi", _pool_config(limits, split.prefill), role="prefill", count=split.prefill_nodes
-        ),
-        Node("decode", time, "sarathi", _pool_config(limits, split.decode), role="decode", count=split.decode_nodes),
-    ]
+    sizes = (True, False) if limits.tbt_s is not None else (True,)
+    apart = [_pools(time, limits, link, split, rounded_up) for rounded_up in sizes] if split.rate_per_s > 0 else []
     return {
-        "mixed": both,
+        "mixed": tuple(both),
         "aggregated": tuple(exclusive),
-        "disaggregated": (Cluster(pools, link=link),) if split.rate_per_s > 0 else (),
+        "disaggregated": tuple(apart),
     }
+
+
+def _pools(time: IterationTime, limits: Limits, link: KvLink, split: Split, rounded_up: bool) -> Cluster:
+    prefill, decode = (_pool_config(limits, pool, rounded_up) for pool in (split.prefill, split.decode))
+    nodes = [
+        Node("prefill", time, "sarathi", prefill, role="prefill", count=split.prefill_nodes),
+        Node("decode", time, "sarathi", decode, role="decode", count=split.decode_nodes),
+    ]
+    return Cluster(nodes, link=link)
 
 
 def _turn_sizes(turns: Capacity) -> tuple[int, float]:
@@ -156,11 +168,13 @@ def _config(limits: Limits, budget: int, seats: int) -> EngineConfig:
     return EngineConfig(token_budget=budget, max_num_seqs=max(1, seats), kv_tokens=memory, gap_mode="histogram")
 
 
-def _pool_config(limits: Limits, pool: Capacity) -> EngineConfig:
+def _pool_config(limits: Limits, pool: Capacity, rounded_up: bool) -> EngineConfig:
     """Return the settings of a pool's node: batches of prompts, or as many seats as its program decodes."""
     budget = max(use.tokens for use in pool.levels)
     decodes = max(use.decode_tokens for use in pool.levels)
-    seats = math.ceil(decodes * (1 - 1e-9)) if decodes > 0 else budget
+    seats = budget
+    if decodes > 0:
+        seats = math.ceil(decodes * (1 - 1e-9)) if rounded_up else max(1, math.floor(decodes * (1 + 1e-9)))
     return _config(limits, max(budget, seats), min(limits.max_num_seqs or seats, seats))
 
 

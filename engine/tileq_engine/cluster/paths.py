@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["cluster_samples", "on_grid"]
+__all__ = ["cluster_samples", "last_place", "on_grid"]
 
 from typing import TYPE_CHECKING, Any
 
@@ -20,24 +20,35 @@ _BATCH = ("prefill_tokens", "decode_tokens", "sequences")
 _TOTALS = ("served_prefill_tokens", "served_decode_tokens", "prefix_lookup_tokens", "prefix_hit_tokens")
 
 
+def last_place(samples: IterationSamples, at: Int[np.ndarray, "point"]) -> Int[np.ndarray, "point"]:
+    """Return the place of the latest sample at each instant; -1 before the first."""
+    place: Int[np.ndarray, "point"] = np.searchsorted(samples.start_ps, at, side="right") - 1
+    return place
+
+
 def on_grid(samples: IterationSamples, name: str, at: Int[np.ndarray, "point"]) -> Int[np.ndarray, "point"]:
     """Return the value of the latest sample at each instant; 0 before the first, and after the last once that ended.
 
-    (Totals served keep their last value.)
+    (Totals served keep their last value, and so do blocks that a cache holds: nobody takes them while nothing runs.)
     """
     if not len(samples.start_ps):
         return np.zeros(len(at), dtype=np.int64)
-    place = np.searchsorted(samples.start_ps, at, side="right") - 1
+    place = last_place(samples, at)
     values = np.asarray(getattr(samples, name))[np.maximum(place, 0)]
     values = np.where(place < 0, 0, values)
-    if name not in _TOTALS and samples.stride == 1:
+    if name not in (*_TOTALS, "prefix_idle_blocks") and samples.stride == 1:
         over = samples.start_ps + samples.duration_ps
         values = np.where(at >= over[np.maximum(place, 0)], 0, values)
     return values.astype(np.int64)
 
 
 def cluster_samples(run: ClusterRun) -> IterationSamples:
-    """Return the samples of the whole cluster: sums over the nodes on an even grid from 0 to the end."""
+    """Return the samples of the whole cluster: sums over the nodes on an even grid from 0 to the end.
+
+    Of one node they are its own.
+    """
+    if len(run.nodes) == 1:
+        return run.nodes[0].samples
     most = max((len(node.samples.start_ps) for node in run.nodes), default=0)
     points = min(_POINTS, max(most, 1))
     at = np.unique(np.linspace(0, run.end_ps, points + 1)[:-1].astype(np.int64))

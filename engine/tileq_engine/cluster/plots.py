@@ -112,6 +112,9 @@ def plot_tenants(run: ClusterRun) -> Any:
 
 
 def _tenant_name(run: ClusterRun, tenant: int) -> str:
-    """Return the name of the class where each class is a tenant, else the tenant's number."""
+    """Return the tenant's own name, that of the class where each class is a tenant, or its number."""
+    record = run.nodes[0].tenants
+    if record is not None and tenant < len(record.names):
+        return record.names[tenant]
     named = tenant < len(run.class_names) and np.array_equal(run.requests.tenant, run.requests.class_index)
     return run.class_names[tenant] if named else f"tenant {tenant}"

@@ -204,11 +204,13 @@ class ClusterRun:
 
     def run(self, **facts: Any) -> Run:
         """Return the whole cluster's run, for metrics, verdict and export (facts as in `run_raw.run_from_raw`)."""
+        from tileq_engine.cluster.whole import as_one
+
         facts.setdefault("seed", self.seed)
         facts.setdefault("rate_per_s", self.rate_per_s)
         facts.setdefault("class_names", self.class_names or None)
         facts.setdefault("provenance", {"cluster": self.cluster.to_dict()})
-        return Run.of(self.raw(), **facts)
+        return as_one(self, Run.of(self.raw(), **facts))
 
     def index(self, node: int | str) -> int:
         """Return the index of a node given by index or name."""
@@ -285,7 +287,15 @@ class ClusterRun:
 
     def to_dict(self, rule: str = "mser5", **options: Any) -> dict[str, Any]:
         """Return the metrics document of the whole, and `nodes`, `transfers`, `moves` beside it, plain JSON."""
-        return {**self.run().to_dict(rule, **options), **self.parts(), "counters": dict(self.counters)}
+        return {**self.whole_document(rule, **options), "counters": dict(self.counters)}
+
+    def whole_document(self, rule: str = "mser5", *, seed: int | None = None, **options: Any) -> dict[str, Any]:
+        """Return `to_dict`, with the counters of one run: areas and peaks of the whole cluster."""
+        from tileq_engine.cluster.whole import pooled_batches
+
+        found = self.run(**({} if seed is None else {"seed": seed})).metrics(rule, **options)
+        batch = {} if len(self.nodes) == 1 else {"batch": pooled_batches(self, found.window)}
+        return {**found.to_dict(), **batch, **self.parts()}
 
     def parts(self) -> dict[str, Any]:
         """Return what a single run has not: `nodes`, `transfers` and `moves`, plain JSON."""

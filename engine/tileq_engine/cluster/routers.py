@@ -24,6 +24,7 @@ from typing import Any
 from tileq_theory.errors import InputError, near_matches, nonnegative_int, positive_int
 
 _MOST_CHOICES = 64
+_MOST_SLACK = 2**31
 _KINDS = {"random": 0, "tree": 1, "few": 2, "ring": 3, "tenant": 4, "prefix": 5}
 _BY = {"queue": 0, "work": 1, "passes": 2, "blocks": 3}
 
@@ -124,6 +125,8 @@ def router(name: str, **params: Any) -> Router:
         raise InputError(f"choices is {chosen['choices']}; expected at most {_MOST_CHOICES}")
     if "slack" in chosen:
         chosen["slack"] = nonnegative_int("slack", chosen["slack"])
+        if chosen["slack"] > _MOST_SLACK:
+            raise InputError(f"slack is {chosen['slack']}; expected at most {_MOST_SLACK} requests")
     if "by" in chosen:
         if chosen["by"] not in ("queue", "work"):
             raise InputError(f"by is {chosen['by']!r}; expected 'queue' or 'work'")

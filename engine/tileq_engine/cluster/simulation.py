@@ -103,7 +103,7 @@ def simulate_cluster(
     made.put(C, 0, slice=_SLICE)
     while True:
         code = int(loop(*made.view, *made.own, *hooks))
-        at = made.get(C, 0, "at_node")
+        at = int(made.get(C, 0, "at_node"))
         if code in (_ERROR, _AGAIN) and made.get(made.view[2], at, "error") > 0:
             policy: Any = made.nodes[at].policy
             raise policy_error(made.node_state(at), policy, requests)

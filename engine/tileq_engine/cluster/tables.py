@@ -15,6 +15,7 @@ from tileq_engine.requests import Requests
 from tileq_theory.errors import InputError
 
 _SPACE = 2**63
+_MOST_POINTS = 10_000_000
 
 
 def _hash(text: str) -> int:
@@ -26,6 +27,12 @@ def ring_points(cluster: Cluster) -> list[tuple[int, int]]:
     if cluster.router.kind != "ring":
         return []
     points = int(cluster.router.params["points"])
+    weight = sum(node.weight for node in cluster.replicas if node.role != "decode")
+    if points * weight > _MOST_POINTS:
+        raise InputError(
+            f"session_affinity has {points} points and the nodes weigh {weight:g}: {points * weight:.3g} places on the "
+            f"ring; expected at most {_MOST_POINTS}, with fewer points or smaller weights"
+        )
     found = []
     for r, node in enumerate(cluster.replicas):
         if node.role != "decode":

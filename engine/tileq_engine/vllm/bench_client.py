@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from tileq_engine.requests import Requests
-from tileq_engine.vllm.server import Server, ServerError, die_with_parent
+from tileq_engine.vllm.server import Server, ServerError
 from tileq_theory.errors import InputError, positive, positive_int
 
 _FIELDS = {
@@ -100,7 +100,6 @@ def bench_serve(
             stdin=subprocess.DEVNULL,
             stdout=lines,
             stderr=subprocess.STDOUT,
-            preexec_fn=die_with_parent if sys.platform == "linux" else None,
         )
         try:
             code = client.wait(timeout_s)

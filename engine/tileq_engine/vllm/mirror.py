@@ -169,7 +169,10 @@ class Mirror:
     def leave(self, names: Iterable[str]) -> None:
         """Forget requests that have ended or were given up; names that are not here are passed over."""
         names = [name for name in names if self._coming.pop(name, None) is None]
-        places = [self.index.pop(name) for name in names if name in self.index]
+        names = [name for name in names if name in self.index]
+        for name in names:
+            self._bring_forward(name)
+        places = [self.index.pop(name) for name in names]
         if places:
             edit.leave(self.state, places, self.open)
 
@@ -230,11 +233,27 @@ class Mirror:
                 edit.drop(state, self.index[name], resident)
         for name, (tokens, left) in ran.items():
             if name in self.index:
+                self._bring_forward(name)
                 edit.run_as(state, self.index[name], tokens, left)
         edit.recount(state)
         members = state.scalar("ndec") + state.scalar("npre")
         self.open = members > 0
         self.rules._open = self.open
+
+    def _bring_forward(self, name: str) -> None:
+        """Let an announced request that no decision has seen yet count as seen: it will not be brought to the queue.
+
+        That is so after an iteration left to vLLM; the others keep their order.
+        """
+        first, i = self.state.scalar("joined"), self.index[name]
+        if i < first:
+            return
+        self.state.R[first : i + 1] = np.roll(self.state.R[first : i + 1], 1)
+        self.names[first : i + 1] = [self.names[i], *self.names[first:i]]
+        for k in range(first, i + 1):
+            if self.names[k] in self.index:
+                self.index[self.names[k]] = k
+        self.state.set_scalars({"joined": first + 1})
 
     def owes(self, name: str, tokens: int) -> None:
         """Set what a waiting request has to compute: all its `tokens`, prompt and answer so far."""

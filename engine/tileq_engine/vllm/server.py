@@ -5,7 +5,6 @@ from __future__ import annotations
 __all__ = ["Server", "ServerError", "free_port", "small_tokenizer"]
 
 import contextlib
-import ctypes
 import http.client
 import json
 import os
@@ -21,7 +20,6 @@ from typing import Any
 
 from tileq_theory.errors import InputError
 
-_DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "tekken.json")
 _SHOWN = 12  # lines of a log that an error shows
 
@@ -95,8 +93,8 @@ class Server:
             stdout=self._lines,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=die_with_parent if sys.platform == "linux" else None,
         )
+        self._guard = guarded(self._process.pid)
         try:
             self._wait(start_s)
         except BaseException:
@@ -164,14 +162,21 @@ class Server:
                 self._process.wait(wait_s)
                 if not _group_is_there(self._process.pid, wait_s):
                     break
-        self._lines.close()
+        self._let_go()
 
     def kill(self) -> None:
         """End it as a power cut would."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(15)
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._lines.close()
+        self._guard.kill()
+        self._guard.wait(15)
+        if self._guard.stdin is not None:
+            self._guard.stdin.close()
 
     def failure(self, what: str) -> ServerError:
         """Return an error that says `what`, and shows the end of the log."""
@@ -192,10 +197,19 @@ class Server:
         raise self.failure(f"the vLLM server did not answer within {start_s:g} s")
 
 
-def die_with_parent() -> None:
-    """Have the kernel end this process when the one that started it is gone, however it went."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM)
+def guarded(group: int) -> subprocess.Popen[bytes]:
+    """Return a process that ends `group` when this one is gone, however it went: it waits for the end of its input.
+
+    vLLM's API process may outlive its engine when it is asked to end; so it is killed after five seconds.
+    """
+    script = 'read nothing; kill -s TERM -- "-$0"; sleep 5; kill -s KILL -- "-$0"'
+    return subprocess.Popen(
+        ["/bin/sh", "-c", script, str(group)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _group_is_there(group: int, wait_s: float) -> bool:

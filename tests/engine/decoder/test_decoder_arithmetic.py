@@ -62,6 +62,23 @@ def test_a_row_keeps_its_bits_in_any_tile(kind: str, attention: str) -> None:
         assert all(torch.equal(row, alone[i % 100]) for i, row in enumerate(together)), count
 
 
+def test_packed_rows_keep_their_bits_at_odd_widths_and_the_blas_is_asked() -> None:
+    """A BLAS may take a row of 33 numbers by where it lies in memory; the check sees whether it does."""
+    import torch
+
+    from tileq_engine.decoder import Member, flat_batch
+
+    decoder = made("packed", hidden=33, heads=3, kv_heads=1, head_dim=10, vocab=37)
+    assert decoder.row_invariant()
+    alone = [decoder.forward(flat_batch([Member([t], 0, [0])], 4))[0] for t in range(37)]
+    together = decoder.forward(flat_batch([Member([t], 0, [t]) for t in range(37)], 4))
+    assert all(torch.equal(row, one) for row, one in zip(together, alone, strict=True))
+    plain = made("torch", hidden=33, heads=3, kv_heads=1, head_dim=10, vocab=37)
+    places = [plain.forward(flat_batch([Member([1], 0, [i]) for i in range(12)], 4))[k] for k in range(12)]
+    if plain.row_invariant():
+        assert all(torch.equal(place, places[0]) for place in places)
+
+
 def test_a_batch_whose_logits_nobody_wants() -> None:
     from tileq_engine.decoder import Member, flat_batch
 

@@ -155,6 +155,15 @@ def test_the_same_system_overloaded_is_called_unstable() -> None:
     assert pooled_verdict(verdicts).verdict == "unstable"
 
 
+def test_a_backlog_to_begin_with_is_no_growth_that_slows_down() -> None:
+    """2000 requests at once, and then five arrive where four are served: the queue grows as much in either half."""
+    arrival = np.concatenate([np.zeros(2000), 0.008 * np.arange(1, 2001)])
+    asked = Requests.from_arrays(arrival_s=arrival, prompt_tokens=100, output_tokens=1)
+    config = EngineConfig(token_budget=100, max_num_seqs=1, stop_time_s=float(arrival[-1]))
+    verdict = Run.of(simulate(asked, policy("sarathi"), IterationTime.constant(0.01), config)).verdict()
+    assert verdict.verdict == "unstable" and verdict.growth_ratio == pytest.approx(1.0, abs=0.02)
+
+
 @pytest.mark.parametrize("seconds", [4.0, 7.0, 12.0])
 def test_few_long_requests_fill_a_system_for_long(seconds: float) -> None:
     """A fifth of the requests makes two thirds of the tokens and stays ten times as long as the median: it fills."""

@@ -117,7 +117,8 @@ def test_a_port_is_free_and_a_tokenizer_is_one(tmp_path: Path) -> None:
 
 
 HEALTHY = """#!{python}
-import http.server, os, sys
+import http.server, os, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as an API process that hangs
 open({pid!r}, "w").write(str(os.getpid()))
 class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -131,6 +132,8 @@ import sys, time
 from pathlib import Path
 from tileq_engine.vllm.server import Server
 sys.executable = {fake!r}
+stop = Server.stop
+Server.stop = lambda self: stop(self, patience_s=1.0)
 with Server({folder!r}, None, None, [], Path({folder!r}) / "server.log"):
     print("up", flush=True)
     time.sleep(60)

@@ -188,3 +188,36 @@ def test_whatever_the_engine_does_the_state_stays_sound_and_empties(name: str, s
         mirror.close(now)
     assert len(mirror) == 0
     assert mirror.state.scalar("nres") == mirror.state.scalar("nwait") == mirror.state.scalar("nsys") == 0
+
+
+def _after_a_blank(count: int) -> Mirror:
+    """Return a mirror that vLLM's own iteration has passed by while `count` requests came."""
+    config = EngineConfig(token_budget=64, max_num_seqs=8, kv_tokens=16_000)
+    mirror = Mirror(policy("sarathi", order="spf"), config, capacity=8)
+    for k in range(count):
+        mirror.add(str(k), Asked(0.5, False), prompt_tokens=10 + k, output_tokens=3)
+    mirror.blank(1000)
+    return mirror
+
+
+def test_whom_vllm_lets_in_by_itself_holds_one_seat() -> None:
+    mirror = _after_a_blank(4)
+    mirror.settle({"2": (12, 0)}, {})
+    assert mirror.residents == 1 and error_of(mirror) is None
+    mirror.close(10**9)
+    decision = mirror.decide(10**9, 900)
+    assert decision.tokens == {"2": 1, "0": 10, "1": 11, "3": 13} and error_of(mirror) is None
+    mirror.close(2 * 10**9)
+    for k in range(2, 6):
+        mirror.decide(k * 10**9, 900)
+        assert error_of(mirror) is None
+        mirror.close((k + 1) * 10**9)
+    assert len(mirror) == 0 and mirror.state.scalar("nsys") == 0
+
+
+def test_who_goes_away_before_a_decision_does_not_come_back() -> None:
+    mirror = _after_a_blank(4)
+    mirror.leave(["1", "3"])
+    assert error_of(mirror) is None and len(mirror) == 2
+    assert mirror.decide(2000, 900).tokens == {"0": 10, "2": 12} and error_of(mirror) is None
+    assert mirror.counts()["waiting"] == 0

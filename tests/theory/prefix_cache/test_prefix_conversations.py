@@ -168,3 +168,14 @@ def test_bad_conversations_get_one_line() -> None:
         Conversations(2.0, 10, 10, 10, 0.0)
     with pytest.raises(InputError, match="turns_per_s is not given"):
         TALKS.hits(100.0)
+
+
+@pytest.mark.parametrize("prompts", [3, 5, 8, 13, 100])
+@pytest.mark.parametrize("zipf", [0.0, 0.7, 1.0])
+def test_no_case_has_a_probability_below_0(prompts: int, zipf: float) -> None:
+    """Where every system prompt is sure to be there the shares add up to 1 but for rounding, and may not pass it."""
+    talks = Conversations(5, 500, 100, 200, 20.0, system_prompts=prompts, zipf=zipf, block_tokens=16)
+    for reach_s in (1.0, 60.0, 1e4, 1e6):
+        _, _, weight = talks.turn_law(reach_s, 50.0)
+        assert float(weight.min()) >= 0.0
+        assert float(weight.sum()) == pytest.approx(1.0, abs=1e-12)

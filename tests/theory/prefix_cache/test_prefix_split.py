@@ -176,3 +176,14 @@ def test_bad_shares(share: float) -> None:
         SplitConversations(CHAT, share)
     with pytest.raises(InputError, match="share"):
         SplitReuse.of_blocks(np.array([1]), np.array([0, 1]), 16, np.array([16]), share=share)
+
+
+@pytest.mark.parametrize("prompts", [3, 5, 8, 13, 100])
+@pytest.mark.parametrize("share", [0.05, 0.5, 1.0])
+def test_no_case_of_a_split_has_a_probability_below_0(prompts: int, share: float) -> None:
+    """Where every system prompt is sure to be there the shares add up to 1 but for rounding, and may not pass it."""
+    talks = Conversations(5, 500, 100, 200, 20.0, system_prompts=prompts, zipf=1.0, block_tokens=16)
+    for reach_s in (1.0, 60.0, 1e4, 1e6, math.inf):
+        _, _, weight = SplitConversations(talks, share).turn_law(reach_s, 50.0)
+        assert float(weight.min()) >= 0.0
+        assert float(weight.sum()) == pytest.approx(1.0, abs=1e-9)

@@ -12,7 +12,10 @@ __all__ = ["KvLink"]
 import math
 from dataclasses import dataclass
 
-from tileq_theory.errors import nonnegative, positive
+from tileq_theory.errors import InputError, nonnegative, positive
+
+_LONGEST_S = 1e6  # of one token's KV: beyond it programs cannot tell the link from none
+_SLOWEST = 1e-290  # bytes a second: below it the time of a token is no finite number
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,12 @@ class KvLink:
             object.__setattr__(
                 self, name, value if isinstance(value, float) and value == math.inf else positive(name, value)
             )
+            token_s = self.bytes_per_token / getattr(self, name) if getattr(self, name) > _SLOWEST else math.inf
+            if token_s > _LONGEST_S:
+                raise InputError(
+                    f"{name} is {value!r}: the KV of one token ({self.bytes_per_token:g} bytes) would take "
+                    f"{token_s:.3g} s; expected {_LONGEST_S:g} s or less"
+                )
 
     def transfer_s(self, prompt_tokens: float) -> float:
         """Return the time of one transfer of P tokens with the link to itself, seconds."""

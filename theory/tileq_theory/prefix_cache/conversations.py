@@ -210,7 +210,7 @@ class Conversations:
         per_s = turns_per_s / self.turns
         w = self.popularity
         empty = np.exp(-per_s * w * (reach_s + (self.turns - 1) * self.think_s * seen))
-        return seen, float(w @ (1 - empty))
+        return seen, min(1.0, float(w @ (1 - empty)))  # w adds up to 1 but for rounding
 
     def turn_prompts(self) -> tuple[Float[np.ndarray, "turn"], Float[np.ndarray, "turn"]]:
         """Return the prompt of turn k = 1, 2, ... and the share of turns that are a k-th one, (1 - 1/m)^(k-1)/m."""

@@ -140,7 +140,7 @@ class SplitConversations:
         k, i = k[is_one], i[is_one]
         chance = (share[:, None] * within[None, :]).ravel()[is_one]
         found = np.minimum(self.talks.kept_tokens(k - i + 1), prompt[k - 1] - 1)
-        seen = np.concatenate([[0.0], np.cumsum(within)])[np.minimum(turn - 1, ago.size)]
+        seen = np.minimum(np.concatenate([[0.0], np.cumsum(within)]), 1.0)[np.minimum(turn - 1, ago.size)]
         system = self._system_hit(reach_s, turns_per_s)
         alone = np.minimum(np.full(count, self.talks.system_kept), prompt - 1)
         return (
@@ -157,7 +157,8 @@ class SplitConversations:
     def _system_hit(self, reach_s: float, turns_per_s: float) -> float:
         if math.isinf(reach_s):
             return 1.0
-        return float(self.talks.popularity @ (1 - self._unseen(reach_s, turns_per_s)))
+        found = float(self.talks.popularity @ (1 - self._unseen(reach_s, turns_per_s)))
+        return min(1.0, found)  # popularities add up to 1 but for rounding
 
     def hits(self, cache_tokens: float | None, turns_per_s: float | None = None) -> ConversationHits:
         """Return what a cache of C tokens on the node serves of a mean turn; None: infinite.
