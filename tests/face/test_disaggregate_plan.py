@@ -74,10 +74,10 @@ def test_cached_prompts_in_pools(capsys: pytest.CaptureFixture[str]) -> None:
         (["--disaggregate"], "disaggregate needs 2 nodes or more to split, or a rate"),
         (["--disaggregate", "--replicas", "2", "--link", "0"], "link is 0.0; expected a number above 0"),
         (["--disaggregate", "--replicas", "2", "--fabric", "-1"], "fabric is -1.0"),
-        (["--link", "10"], "link is 10.0 without disaggregate"),
+        (["--link", "10"], "--link is 10.0 without --disaggregate"),
         (["--disaggregate", "--replicas", "200000"], "at most 100000"),
         (["--replicas", "1.5"], "not a whole number"),
-        (["--replicas", "0"], "nodes is 0"),
+        (["--replicas", "0"], "--replicas is 0"),
         (["--disaggregate", "--rate", "1000", "--fabric", "1"], "the shared fabric carries"),
     ],
 )
