@@ -95,13 +95,13 @@ def positive(name: str, value: float) -> float:
     return number
 
 
-def positive_int(name: str, value: float) -> int:
-    """Return `value` as an int if it is a whole number of at least 1, else raise `InputError`."""
+def positive_int(name: str, value: float, most: float = _LARGEST) -> int:
+    """Return `value` as an int if it is a whole number from 1 to `most`, else raise `InputError`."""
     number = finite(name, value)
     if number < 1 or number != int(number):
         raise InputError(f"{name} is {value!r}; expected a whole number that is 1 or more")
-    if number > _LARGEST:
-        raise InputError(f"{name} is {value!r}; expected at most 2^62")
+    if number > most:
+        raise InputError(f"{name} is {value!r}; expected at most {'2^62' if most == _LARGEST else f'{most:g}'}")
     return int(value)
 
 

@@ -93,7 +93,7 @@ class LengthLaw(ABC):
 
         The remainder goes first: X - (m - 1)s, ..., X - s, X; E[(X - a)^+] = sum over k >= a of S(k).
         """
-        step = positive_int("chunk_tokens", chunk_tokens)
+        step = positive_int("chunk_tokens", chunk_tokens, math.inf)
         total, term, start = 0.0, math.inf, 0
         while start < self.longest and term > 1e-17 * total:
             term = self.tail_sums(1, first=start)[0]
@@ -193,7 +193,7 @@ class JointLaw(ABC):
         InputError
             For a chunk, convention or counting outside its domain.
         """
-        chunk = positive_int("chunk_tokens", chunk_tokens)
+        chunk = positive_int("chunk_tokens", chunk_tokens, math.inf)
         decode, kv_read = self._decode_moments(convention)
         prompt, prompt_square = self.prompt_law.mean(), self.prompt_law.second_moment()
         chunks, memory = self._chunk_moments(chunk, counting)

@@ -32,7 +32,7 @@ _FSUM_SIZE = 256
 
 def token_count(name: str, value: float) -> int:
     """Return `value` as an int if it is a whole number from 1 to 2^52, else raise `InputError` naming it."""
-    count = positive_int(name, value)
+    count = positive_int(name, value, math.inf)
     if count > LARGEST_TOKENS:
         raise InputError(f"{name} is {value!r}; expected at most 2^52 tokens")
     return count
@@ -40,7 +40,7 @@ def token_count(name: str, value: float) -> int:
 
 def chunk_size(chunk_tokens: int) -> int:
     """Return a chunk size that 64-bit numbers hold; beyond 2^52 tokens every prompt is one chunk anyway."""
-    return min(positive_int("chunk_tokens", chunk_tokens), LARGEST_TOKENS)
+    return min(positive_int("chunk_tokens", chunk_tokens, math.inf), LARGEST_TOKENS)
 
 
 def vector(name: str, values: Numbers) -> Float[np.ndarray, "row"]:
