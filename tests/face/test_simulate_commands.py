@@ -221,7 +221,7 @@ REFUSED = {
     "rates backwards": (["compare", "--rates", "3:1:1"], ["first:last:step"]),
     "rates in words": (["compare", "--rates", "a,b"], ["'a,b'"]),
     "rates without end": (["compare", "--rates", "1:1000:0.1"], ["at most 200"]),
-    "a rate of 0 among rates": (["compare", "--rates", "0,1"], ["rate is 0"]),
+    "a rate of 0 among rates": (["compare", "--rates", "0,1"], ["--rates is 0"]),
     "a limit of 0": (["compare", "--slo-ttft", "0"], ["--slo-ttft is 0"]),
     "a budget that its slots overfill": (
         ["simulate", "--policy", "vllm_v1", "--token-budget", "8", "--max-num-seqs", "9"],

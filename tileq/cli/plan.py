@@ -13,7 +13,7 @@ EXAMPLE = "Example: tileq plan --gpu a100-sxm-80gb --workload chat --tbt 0.05"
 
 Rate = Annotated[float | None, o.option("Requests/s to serve: headroom, replicas.", o.TRAFFIC, converter=o.number)]
 Check = Annotated[bool, o.option("Simulate the plan against its capacity.", o.OUTPUT, show_default=False)]
-Cluster = Annotated[str | None, o.option("File of nodes, router, link: docs/howto/cluster.md.", o.MACHINE)]
+Cluster = Annotated[str | None, o.option("File of nodes and link: docs/howto/cluster.md.", o.MACHINE)]
 Disaggregate = Annotated[bool, o.option("Also as prefill and decode pools.", o.MACHINE, show_default=False)]
 Link = Annotated[float | None, o.option("With it: a node's port, GB/s; 50.", o.MACHINE, converter=o.number)]
 Fabric = Annotated[float | None, o.option("With it: all transfers, GB/s; no limit.", o.MACHINE, converter=o.number)]
