@@ -18,7 +18,10 @@ PACKAGES = {
 }
 NOT_SHOWN = ("__main__", "tileq.cli", "tileq.explorer.page")  # the last has cells, and no names
 # they build on vLLM's classes when they are imported; what a user sets is in `tileq_engine.vllm.settings`
-IN_VLLM = tuple(f"tileq_engine.vllm.{name}" for name in ("classes", "scheduler", "stat_logger", "waiting_queue"))
+IN_VLLM = tuple(
+    f"tileq_engine.vllm.{name}"
+    for name in ("classes", "lean", "lean_known", "scheduler", "stat_logger", "waiting_queue")
+)
 
 
 def write(folder: Path, root: Path) -> None:
