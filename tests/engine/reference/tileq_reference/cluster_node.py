@@ -149,6 +149,7 @@ class Node(Simulator):
         self.up = self.open = self.due = False
         if self.end > now and self.batch.items:
             self.aborted += self.batch.tokens
+        self.end = min(self.end, now)  # a second failure before anything new runs aborts nothing
         for r in [*self.running, *self.waiting] if self.accounts else []:
             mine = self.accounts[r.tenant]
             mine.present -= 1

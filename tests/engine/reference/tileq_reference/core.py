@@ -369,7 +369,7 @@ class Simulator:
         if self.accounts:
             self.accounts[r.tenant].residents -= 1
             self.accounts[r.tenant].queued += 1
-        r.seen = max(r.seen, r.kv)
+            r.seen = max(r.seen, r.kv)  # a node that keeps no accounts tells no other what it has computed
         self.free += self.tree.keep(r)
         self.batch.preempted.append(r.id)
         r.preemptions += 1
