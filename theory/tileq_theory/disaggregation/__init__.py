@@ -5,13 +5,13 @@ from tileq_theory.disaggregation.compare import (
     Comparison,
     WorkloadMap,
     compare_modes,
-    plot_map,
     servable,
     workload_map,
 )
 from tileq_theory.disaggregation.halves import DecodeHalf, PrefillHalf
 from tileq_theory.disaggregation.link import KvLink
-from tileq_theory.disaggregation.maps import ModeMap, mode_map, plot_mode_map
+from tileq_theory.disaggregation.maps import ModeMap, mode_map
+from tileq_theory.disaggregation.plots import plot_map, plot_mode_map
 from tileq_theory.disaggregation.split import Pool, Split, best_split, decode_demand, nodes_for, prefill_demand, rate_of
 
 __all__ = [

@@ -11,11 +11,11 @@ may; or pools of different hardware. It loses to both where the link is slow or 
 
 from __future__ import annotations
 
-__all__ = ["MODES", "Comparison", "WorkloadMap", "compare_modes", "plot_map", "servable", "workload_map"]
+__all__ = ["MODES", "Comparison", "WorkloadMap", "compare_modes", "servable", "workload_map"]
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -26,7 +26,6 @@ from tileq_theory.demand import Demand
 from tileq_theory.disaggregation.link import KvLink
 from tileq_theory.disaggregation.split import Pool, Split, best_split
 from tileq_theory.errors import InputError, positive
-from tileq_theory.figure_style import in_style
 from tileq_theory.iteration_time import IterationTime
 
 Mode = Literal["mixed", "aggregated", "disaggregated"]
@@ -191,37 +190,3 @@ def workload_map(
             if rates[:, i, j].max() > 0:
                 winner[i, j] = MODES.index(answer.winner)
     return WorkloadMap(np.asarray(prompt_shares, dtype=float), np.asarray(tbt_s, dtype=float), rates, winner)
-
-
-SHADES = ("#ffffff", "#2f5d80", "#9dbdb9", "#f2dfae")  # none, then MODES: apart in grey
-
-
-def plot_map(grid: WorkloadMap) -> Any:
-    """Return a matplotlib figure of the winners; each cell says how far the winner is ahead of the next mode."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.colors import BoundaryNorm, ListedColormap
-    from matplotlib.figure import Figure
-
-    with in_style():
-        wide, high = 2.2 + 0.8 * grid.prompt_shares.size, 1.6 + 0.55 * grid.tbt_s.size
-        figure = Figure(figsize=(max(wide, 6.0), max(high, 3.2)))
-        FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        mesh = axes.imshow(
-            grid.winner, cmap=ListedColormap(SHADES), norm=BoundaryNorm(np.arange(-1.5, 3), 4), aspect="auto"
-        )
-        for i, j in np.ndindex(*grid.winner.shape):
-            ordered = np.sort(grid.rates_per_s[:, i, j])
-            if ordered[-1] > 0:
-                ahead = f"+{100 * (ordered[-1] / ordered[-2] - 1):.0f}%" if ordered[-2] > 0 else "only"
-                ink = "white" if grid.winner[i, j] == 0 else "black"
-                axes.text(j, i, ahead, ha="center", va="center", fontsize="small", color=ink)
-        axes.set_xticks(range(grid.prompt_shares.size), [f"{s:g}" for s in grid.prompt_shares])
-        axes.set_yticks(range(grid.tbt_s.size), ["none" if np.isinf(t) else f"{1e3 * t:.3g}" for t in grid.tbt_s])
-        axes.grid(visible=False)
-        axes.set_xlabel("prompt tokens / all tokens")
-        axes.set_ylabel("TBT limit (ms)")
-        axes.set_title("Which mode carries most, and how far ahead of the next")
-        bar = figure.colorbar(mesh, ticks=range(-1, 3))
-        bar.ax.set_yticklabels(["none", *MODES])
-    return figure

@@ -6,11 +6,10 @@ once; the link enters the split in closed form (`split`), so a map of many links
 
 from __future__ import annotations
 
-__all__ = ["ModeMap", "mode_map", "plot_mode_map"]
+__all__ = ["ModeMap", "mode_map"]
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -18,11 +17,10 @@ from jaxtyping import Float, Int
 from tileq_theory.capacity import Limits, capacity
 from tileq_theory.capacity.restricted import exclusive_capacity
 from tileq_theory.demand import Demand
-from tileq_theory.disaggregation.compare import MODES, SHADES, servable
+from tileq_theory.disaggregation.compare import MODES, servable
 from tileq_theory.disaggregation.link import KvLink
 from tileq_theory.disaggregation.split import decode_demand, prefill_demand
 from tileq_theory.errors import InputError, positive
-from tileq_theory.figure_style import in_style
 from tileq_theory.iteration_time import IterationTime
 
 _EQUAL = 1e-6  # rates this near are one rate: the simpler mode wins
@@ -159,52 +157,3 @@ def _best(nodes: int, first: float, second: float, wire_s: float) -> tuple[float
     rates = np.minimum(np.minimum(n * first, (nodes - n) * second), ports)
     at = int(np.argmax(rates))
     return float(rates[at]), at + 1
-
-
-def plot_mode_map(grid: ModeMap) -> Any:
-    """Return a matplotlib figure, a panel a TBT limit; each cell says by how much its winner leads the next mode."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.colors import BoundaryNorm, ListedColormap
-    from matplotlib.figure import Figure
-
-    panels = grid.tbt_s.size
-    columns = min(panels, 2)  # side by side, three or more would be too small to read in a page's column
-    rows = -(-panels // columns)
-    width, height = 0.62 * grid.ratios.size, 0.42 * grid.links_bytes_per_s.size
-    with in_style():
-        figure = Figure(figsize=(max(2.0 + columns * (width + 0.2), 6.0), max(rows * (height + 0.5) + 0.6, 3.2)))
-        FigureCanvasAgg(figure)
-        mesh: Any = None
-        places = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-        for spare in places.flat[panels:]:
-            spare.remove()
-        for i, axes in enumerate(places.flat[:panels]):
-            mesh = axes.imshow(
-                grid.winner[i], cmap=ListedColormap(SHADES), norm=BoundaryNorm(np.arange(-1.5, 3), 4), aspect="auto"
-            )
-            _write_leads(axes, grid.rates_per_s[:, i], grid.winner[i])
-            axes.set_xticks(range(grid.ratios.size), [f"{r:.3g}" for r in grid.ratios])
-            axes.set_yticks(range(grid.links_bytes_per_s.size), [f"{b / 1e9:.3g}" for b in grid.links_bytes_per_s])
-            axes.grid(visible=False)
-            limit = grid.tbt_s[i]
-            axes.set_title("no TBT limit" if np.isinf(limit) else f"TBT {1e3 * limit:.3g} ms")
-            axes.tick_params(labelbottom=i + columns >= panels)
-            if i + columns >= panels:
-                axes.set_xlabel("prompt / output tokens")
-            if i % columns == 0:
-                axes.set_ylabel("port of a node (GB/s)")
-        bar = figure.colorbar(mesh, ax=figure.axes, ticks=range(-1, 3))
-        bar.ax.set_yticklabels(["none", *MODES])
-    return figure
-
-
-def _write_leads(
-    axes: Any, rates_per_s: Float[np.ndarray, "mode link ratio"], winner: Int[np.ndarray, "link ratio"]
-) -> None:
-    """Write into every cell how far its winner is ahead of the next mode."""
-    for j, k in np.ndindex(*winner.shape):
-        ordered = np.sort(rates_per_s[:, j, k])
-        if ordered[-1] > 0:
-            lead = f"+{100 * (ordered[-1] / ordered[-2] - 1):.0f}%" if ordered[-2] > 0 else "only"
-            ink = "white" if winner[j, k] == 0 else "black"
-            axes.text(k, j, lead, ha="center", va="center", fontsize="small", color=ink)
