@@ -11,12 +11,13 @@ __all__ = [
     "header_of",
     "info_of",
     "parse_header",
+    "read_header",
 ]
 
 import json
 import math
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
@@ -27,6 +28,7 @@ FORMAT: Final = "tileq-run"
 CLUSTER_FORMAT: Final = "tileq-cluster-run"  # of `tileq_engine.cluster.header`
 SCHEMA_VERSION: Final = 1
 SCHEMA_FILE = Path(__file__).with_name("run_header.schema.json")
+Header = TypeVar("Header", bound=BaseModel)
 
 
 class _Strict(BaseModel):
@@ -136,19 +138,43 @@ def first_fault(error: Exception) -> str:
 
 def parse_header(text: str, source: str) -> RunHeader:
     """Return the header read from JSON text; `source` names the file in errors."""
+    return read_header(
+        text,
+        source,
+        RunHeader,
+        what="a saved run",
+        writer="Run.save",
+        another=(CLUSTER_FORMAT, "holds the runs of a cluster; read it with ClusterRun.load, and take its .run()"),
+    )
+
+
+def read_header(
+    text: str, source: str, kind: type[Header], *, what: str, writer: str, another: tuple[str, str]
+) -> Header:
+    """Return a header of that kind read from JSON text; each fault is one line that names the file.
+
+    Parameters
+    ----------
+    what, writer
+        What the file should hold, and what writes such files.
+    another
+        The format of the files that are mistaken for these, and what is said of one.
+    """
+    expected = f"expected a file written by {writer}"
     try:
         data = json.loads(text)
     except ValueError:
-        raise InputError(f"{source}: the header is not JSON; expected a file written by Run.save") from None
-    if isinstance(data, dict) and data.get("format") == CLUSTER_FORMAT:
-        raise InputError(f"{source}: holds the runs of a cluster; read it with ClusterRun.load, and take its .run()")
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise InputError(f"{source}: not a saved run; expected a file written by Run.save")
-    version = data.get("schema_version")
-    if version != SCHEMA_VERSION:
-        raise InputError(f"{source}: schema_version is {version!r}; this version of Tileq reads {SCHEMA_VERSION}")
+        raise InputError(f"{source}: the header is not JSON; {expected}") from None
+    found = data.get("format") if isinstance(data, dict) else None
+    if found == another[0]:
+        raise InputError(f"{source}: {another[1]}")
+    if found != kind.model_fields["format"].default:
+        raise InputError(f"{source}: not {what}; {expected}")
+    version, known = data.get("schema_version"), kind.model_fields["schema_version"].default
+    if version != known:
+        raise InputError(f"{source}: schema_version is {version!r}; this version of Tileq reads {known}")
     try:
-        return RunHeader.model_validate(data)
+        return kind.model_validate(data)
     except ValidationError as error:
         raise InputError(f"{source}: {first_fault(error)}") from None
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 __all__ = ["SCHEMA_FILE", "ClusterHeader", "GapFacts", "NodeRunFacts", "RunFacts", "parse_cluster_header"]
 
-import json
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from tileq_engine.run_header import CLUSTER_FORMAT, FORMAT, TenantsHeader, first_fault
-from tileq_theory.errors import InputError
+from tileq_engine.run_header import CLUSTER_FORMAT, FORMAT, TenantsHeader, read_header
 
 SCHEMA_VERSION: Final = 1
 SCHEMA_FILE = Path(__file__).with_name("header.schema.json")
@@ -69,19 +67,11 @@ class ClusterHeader(_Strict):
 
 def parse_cluster_header(text: str, source: str) -> ClusterHeader:
     """Return the header read from JSON text; `source` names the file in errors."""
-    expected = "expected a file written by ClusterRun.save"
-    try:
-        data = json.loads(text)
-    except ValueError:
-        raise InputError(f"{source}: the header is not JSON; {expected}") from None
-    if isinstance(data, dict) and data.get("format") == FORMAT:
-        raise InputError(f"{source}: holds the run of one engine; read it with Run.load")
-    if not isinstance(data, dict) or data.get("format") != CLUSTER_FORMAT:
-        raise InputError(f"{source}: not a saved run of a cluster; {expected}")
-    version = data.get("schema_version")
-    if version != SCHEMA_VERSION:
-        raise InputError(f"{source}: schema_version is {version!r}; this version of Tileq reads {SCHEMA_VERSION}")
-    try:
-        return ClusterHeader.model_validate(data)
-    except ValidationError as error:
-        raise InputError(f"{source}: {first_fault(error)}") from None
+    return read_header(
+        text,
+        source,
+        ClusterHeader,
+        what="a saved run of a cluster",
+        writer="ClusterRun.save",
+        another=(FORMAT, "holds the run of one engine; read it with Run.load"),
+    )
