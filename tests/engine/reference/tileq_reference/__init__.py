@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tileq_reference.classic import orca, sarathi, static, vllm_v0, vllm_v1
-from tileq_reference.core import BLOCK, UNLIMITED, Batch, Config, Cost, Request, Simulator
+from tileq_reference.core import Simulator
 from tileq_reference.gathering import nested_wait, wait
 from tileq_reference.one_by_one import psjf, rad_general, srpt
+from tileq_reference.parts import BLOCK, UNLIMITED, Batch, Config, Cost, Request
 from tileq_reference.rules import aging_score
 from tileq_reference.sglang import sglang
 from tileq_reference.theory import eb_plus, rad, slai, theta

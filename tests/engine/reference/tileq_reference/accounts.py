@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tileq_reference.core import Batch, Request, Simulator
+    from tileq_reference.core import Simulator
+    from tileq_reference.parts import Batch, Request
 
 BACKGROUND = 2**60  # counters of tenants of weight 0 start here
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tileq_reference.core import Request, Simulator
+from tileq_reference.core import Simulator
+from tileq_reference.parts import Request
 from tileq_reference.priorities import admit_by_priority
 from tileq_reference.rules import (
     admit_chunks,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tileq_reference.accounts import credit, welcome
-from tileq_reference.core import Batch, Config, Cost, Request, Simulator
+from tileq_reference.core import Simulator
+from tileq_reference.parts import Batch, Config, Cost, Request
 from tileq_reference.pressure import Fit, pressed
 from tileq_reference.rules import modes
 

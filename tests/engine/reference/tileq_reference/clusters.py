@@ -9,7 +9,7 @@ from typing import Any
 
 from tileq_reference.cluster_node import FAR, Node, lose, withdraw
 from tileq_reference.cluster_parts import M1, Fate, Link, Mrg32k3a
-from tileq_reference.core import Request
+from tileq_reference.parts import Request
 
 
 class ClusterReference:

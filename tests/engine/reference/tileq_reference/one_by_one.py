@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tileq_reference.core import Request, Simulator
+from tileq_reference.core import Simulator
+from tileq_reference.parts import Request
 from tileq_reference.rules import (
     admit_chunks,
     decode_if_room,

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tileq_reference.core import Request, Simulator
+    from tileq_reference.core import Simulator
+    from tileq_reference.parts import Request
 
 SLOTS, BLOCKS, BURST, POOL, TRANSFER, QUOTA, HELD = 1, 2, 3, 4, 5, 6, 7
 RESERVING = ("static", "rad", "svf")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tileq_reference.core import Request, Simulator
+from tileq_reference.core import Simulator
+from tileq_reference.parts import Request
 from tileq_reference.rules import heads, may_hold, modes, promised, swap_in
 
 

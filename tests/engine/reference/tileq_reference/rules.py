@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 
-from tileq_reference.core import BLOCK, Request, Simulator
+from tileq_reference.core import Simulator
+from tileq_reference.parts import BLOCK, Request
 
 Key = Callable[[Request], tuple[float, ...]]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tileq_reference.core import BLOCK, Request, Simulator
+from tileq_reference.core import Simulator
+from tileq_reference.parts import BLOCK, Request
 from tileq_reference.pressure import may_enter
 from tileq_reference.rules import by, decode_if_room, may_admit, modes, ongoing, predicted, promised, swap_in
 

@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Iterable
 
 from tileq_reference.classic import sarathi
-from tileq_reference.core import Request, Simulator
+from tileq_reference.core import Simulator
+from tileq_reference.parts import Request
 from tileq_reference.rules import (
     admit_chunks,
     decode_if_room,
