@@ -7,25 +7,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-VOCAB = 512
-SHAPE: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 128,
-    "intermediate_size": 256,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "vocab_size": VOCAB,
-    "max_position_embeddings": 8192,
-    "rms_norm_eps": 1e-5,
-    "hidden_act": "silu",
-    "tie_word_embeddings": False,
-    "torch_dtype": "float32",
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+from tileq.validating_vllm_bench import SMALL
+
+SHAPE: dict[str, Any] = {**SMALL, "bos_token_id": 1, "eos_token_id": 2}
+VOCAB = SHAPE["vocab_size"]
 
 
 def model_folder() -> str:
