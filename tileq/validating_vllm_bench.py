@@ -33,6 +33,7 @@ SCHEDULERS = {
 }
 BLOCK_TOKENS = 32
 _PROFILE_STEPS = 60
+STALL = 20.0  # times its fit: an iteration that takes longer stood still for a reason outside the engine
 _COEFFICIENTS = ("launch_s", "weight_floor_s", "tile_s", "tile_tokens", "token_s", "pair_s", "kv_token_s", "sequence_s")
 THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 SMALL: dict[str, Any] = {
@@ -63,11 +64,10 @@ class Fitted:
 
     @classmethod
     def to(cls, table: Float[np.ndarray, "iteration 5"]) -> Fitted:
-        """Fit iterations (n, A, K, m, seconds) without the longest 3 %: interrupted, or beside a collection."""
+        """Fit iterations (n, A, K, m, seconds), all of them: rates are made of means, and long ones belong to these."""
         from tileq_engine.executor.light_fit import light_fit
 
-        kept = table[:, 4] <= np.quantile(table[:, 4], 0.97)
-        found = light_fit(table[kept, :4], table[kept, 4])
+        found = light_fit(table[:, :4], table[:, 4], stall=STALL)
         return cls(found.time, int(found.errors.size), found.median_error)
 
     @classmethod

@@ -2,8 +2,9 @@
 
 A server has an iteration time of its own: its API process and the client run beside the engine, decisions are taken
 one iteration ahead, and time is real. It is therefore profiled by what its scheduler records while it serves: a third
-of the seats in a closed loop, then all requests at once. lambda* of that fit, at the budget that it serves with, is the
-prediction; another saturated run measures the edge, and Poisson arrivals at fractions of lambda* the latencies.
+of the seats in a closed loop, then all requests at once, before and after another saturated run that measures the edge
+(the machine's speed wanders). lambda* of the fit to both, at the budget that it serves with, is the prediction; Poisson
+arrivals at fractions of it give the latencies.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
 from tileq.validating_vllm_bench import BLOCK_TOKENS, SCHEDULERS, Bench, Fitted, four, of_simulation
 from tileq_theory.errors import InputError
@@ -103,11 +105,12 @@ class ServerBench:
             environment=environment,
         ) as server:
             drives = _Drives(server, self.logs, f"server-{name}", path, self.seed)
-            if self.fitted is None:
-                self.fitted = self._profiled(drives)
+            tables = [] if self.fitted is not None else [self._profiled(drives, "before")]
+            edge, client = drives.run("saturated", self.lengths)
+            if tables:
+                self.fitted = Fitted.to(np.concatenate([*tables, self._profiled(drives, "after")]))
                 document["profile"] = self.fitted.to_dict()
             rate = self._rate_per_s(budget)
-            edge, client = drives.run("saturated", self.lengths)
             document |= {"rate_per_s": rate, **self._edge(edge, client, own, budget)}
             self.bench.say(f"server with {name}: edge {_short(document['edge_per_s'])}, lambda* {_short(rate)}")
             document["loads"] = [self._load(drives, f, rate, document["edge_per_s"], own, budget) for f in fractions]
@@ -126,14 +129,18 @@ class ServerBench:
                 flags += [f"--{flag}", str(value)]
         return flags
 
-    def _profiled(self, drives: _Drives) -> Fitted:
-        """Fit the iterations of a closed loop at a third of the seats and of a saturated run."""
-        self.bench.say("server: profile")
+    def _profiled(self, drives: _Drives, when: str) -> Float[np.ndarray, "iteration 5"]:
+        """Return the iterations of a closed loop at a third of the seats and of a saturated run.
+
+        The first fifth of each is left out, as it is for the edge: requests and memory come in then.
+        """
+        self.bench.say(f"server: profile {when} the saturated run")
         count = len(self.lengths)
         third = max(2, self.bench.seats // 3)
-        few, _ = drives.run("closed", self.lengths.head(max(50, count // 4)), concurrency=third)
-        many, _ = drives.run("full", self.lengths.head(max(50, count // 2)))
-        return Fitted.to(np.concatenate([few.shapes_and_seconds(), many.shapes_and_seconds()]))
+        few, _ = drives.run(f"closed-{when}", self.lengths.head(max(50, count // 4)), concurrency=third)
+        many, _ = drives.run(f"full-{when}", self.lengths.head(max(50, count // 2)))
+        tables = [record.shapes_and_seconds() for record in (few, many)]
+        return np.concatenate([table[len(table) // 5 :] for table in tables])
 
     def _rate_per_s(self, budget: int) -> float:
         """Return lambda* of the server's own fit at the budget that it serves with."""

@@ -22,9 +22,8 @@ for name, value in {**threads, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVE
 
 import numpy as np  # noqa: E402
 
-from tileq.validating_vllm_bench import model_folder  # noqa: E402
+from tileq.validating_vllm_bench import Fitted, model_folder  # noqa: E402
 from tileq_engine.config import EngineConfig  # noqa: E402
-from tileq_engine.executor.light_fit import light_fit  # noqa: E402
 from tileq_engine.executor.validation_case import case_requests  # noqa: E402
 from tileq_engine.registry import policy  # noqa: E402
 from tileq_engine.requests import Requests  # noqa: E402
@@ -46,7 +45,8 @@ def main(replications: int = 10, count: int = 300) -> dict[str, Any]:
     """Return the measurement as plain data."""
     lengths = lengths_of(count)
     engines = make_engines()
-    time, error = fitted(engines["SLAI"], lengths)
+    fit = fitted(engines["SLAI"], lengths)
+    time = fit.time
     reference = drive(engines["SLAI"], case_requests(lengths, None, 0), clock="cpu")
     edge = reference.saturated_rate_per_s(float((lengths.prompt_tokens + lengths.output_tokens - 1).mean()))
     assert edge is not None
@@ -62,7 +62,12 @@ def main(replications: int = 10, count: int = 300) -> dict[str, Any]:
             rows[name].append(row_of(driven.ttft_s, gaps, paying))
             simulated[name].append(simulate_row(name, asked, paying, time))
             sys.stderr.write(f"{k} {name} {json.dumps({a: round(b, 2) for a, b in rows[name][-1].items()})}\n")
-    found: dict[str, Any] = {"edge_per_s": edge, "load": LOAD, "replications": replications, "median_error": error}
+    found: dict[str, Any] = {
+        "edge_per_s": edge,
+        "load": LOAD,
+        "replications": replications,
+        "median_error": fit.median_error,
+    }
     found["time"] = {"launch_s": time.launch_s, "token_s": time.token_s, "sequence_s": time.sequence_s}
     for title, of in (("measured", rows), ("simulated", simulated)):
         found[title] = {name: {key: interval([r[key] for r in own]) for key in own[0]} for name, own in of.items()}
@@ -108,12 +113,10 @@ def make_engines() -> dict[str, Any]:
     return engines
 
 
-def fitted(engine: Any, lengths: Requests) -> tuple[IterationTime, float]:
-    """Return the iteration time of this vLLM, and the fit's median relative error."""
-    table = profile_engine(engine, lengths, [SEATS, BUDGET, 256, WIDE], [4, 20, 40, SEATS], steps=45, clock="cpu")
-    kept = table[:, 4] <= np.quantile(table[:, 4], 0.97)
-    fit = light_fit(table[kept, :4], table[kept, 4])
-    return fit.time, float(fit.median_error)
+def fitted(engine: Any, lengths: Requests) -> Fitted:
+    """Return the iteration time of this vLLM, fitted."""
+    budgets, crowds = [SEATS, BUDGET, 256, WIDE], [4, 20, 40, SEATS]
+    return Fitted.to(profile_engine(engine, lengths, budgets, crowds, steps=45, clock="cpu"))
 
 
 def simulate_row(name: str, asked: Requests, paying: np.ndarray, time: IterationTime) -> Row:

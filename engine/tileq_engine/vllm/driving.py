@@ -227,26 +227,23 @@ def drive(
 def drive_steadily(
     engine: Any, lengths: Requests, residents: int, steps: int, seed: int, clock: str = "wall"
 ) -> Float[np.ndarray, "step 5"]:
-    """Keep `residents` requests in the engine for `steps` iterations; return shapes and seconds of each."""
+    """Keep `residents` requests in the engine for `steps` iterations; return shapes and seconds of each.
+
+    The seconds have in them what it takes to submit whoever comes in between, as those of `drive` do.
+    """
     core = engine.engine_core.engine_core.scheduler
     vocabulary = int(engine.model_config.get_vocab_size())
     rng = np.random.default_rng(seed)
     tick = CLOCKS[clock]
     rows, inside, sent = [], set[str](), 0
     for _ in range(steps):
-        while len(inside) < residents:
-            k = int(rng.integers(len(lengths)))
-            name = f"p{seed}-{sent}"
-            _submit(
-                engine,
-                name,
-                _prompt(rng, int(lengths.prompt_tokens[k]), vocabulary),
-                int(lengths.output_tokens[k]),
-                None,
-            )
-            inside.add(name)
-            sent += 1
+        chosen = rng.integers(len(lengths), size=residents - len(inside))
+        prompts = [_prompt(rng, int(lengths.prompt_tokens[k]), vocabulary) for k in chosen]
         before = tick()
+        for k, prompt in zip(chosen, prompts, strict=True):
+            _submit(engine, f"p{seed}-{sent}", prompt, int(lengths.output_tokens[k]), None)
+            inside.add(f"p{seed}-{sent}")
+            sent += 1
         outputs = engine.step()
         spent = tick() - before
         inside -= {out.request_id for out in outputs if out.finished}

@@ -24,6 +24,7 @@ from tileq_theory.iteration_time import IterationTime
 
 _TOLERANCE = 0.01
 _SHARE = 0.5
+_STALL = 20.0  # times its fit: an iteration that takes longer stood still for a reason outside the engine
 _POINTS = 1024  # a fit takes milliseconds then
 
 
@@ -81,10 +82,8 @@ def refit(
 
     table = np.asarray(recent[-_POINTS:], dtype=float)
     seconds = table[:, 4] * 1e-12
-    middle = np.quantile(seconds, 0.98)  # an iteration beside a garbage collection says nothing of the model
-    kept = seconds <= middle
-    fit = light_fit(table[kept, :4], seconds[kept], floor=False)
+    fit = light_fit(table[:, :4], seconds, floor=False, stall=_STALL)
     budget, rate = best_budget(fit.time, demand, limits, shortest_limit_s)
-    theta = _SHARE * shortest_limit_s / float(seconds[kept].mean())
+    theta = _SHARE * shortest_limit_s / float(np.mean(fit.time(*table[:, :4].T)))
     theta = min(max(theta, limits.least_theta), limits.most_theta)
     return Refit(fit.time, budget, theta, rate, fit.median_error)

@@ -93,16 +93,19 @@ class Record:
     def shapes_and_seconds(self, first: int = 0, last: int | None = None) -> Float[np.ndarray, "iteration 5"]:
         """Return (n, A, K, m) and seconds of the iterations whose output is there.
 
-        An iteration lasts from when it was decided, or when the one before had its output, to its own output.
+        An iteration lasts from when the one before had its output to its own: what the engine does in between
+        (answers are sent, requests taken in) holds the next decision up and belongs to it. After an idle engine it
+        begins when it was decided.
         """
         rows = []
-        before = -1
+        before, idle = -1, True
         for k, it in enumerate(self.iterations[:last]):
             if it.landed_ps < 0:
                 continue
             if k >= first:
-                rows.append((*map(float, it.shape), (it.landed_ps - max(before, it.decided_ps)) / PS_PER_S))
-            before = it.landed_ps
+                began = max(before, it.decided_ps) if idle else before
+                rows.append((*map(float, it.shape), (it.landed_ps - began) / PS_PER_S))
+            before, idle = it.landed_ps, it.alone
         return np.asarray(rows, dtype=float).reshape(-1, 5)
 
 
@@ -177,9 +180,13 @@ class RecordedMirror(Mirror):
     def leave(self, names: Iterable[str]) -> None:
         """Forget requests; one that had not ended was given up, and a simulator cannot follow from here on."""
         names = list(names)
-        if any(name in self for name in names):
+        given_up = any(name in self for name in names)
+        if given_up:
             self._cut("a request was given up before its end")
         super().leave(names)
+        if given_up and not len(self) and self.record.iterations:
+            self.record.iterations[-1].alone = True
+            self._write({"alone": len(self.record.iterations) - 1})
 
     def decide(self, now_ps: int, free_blocks: int) -> Decision:
         """Form a batch, and note it."""
@@ -276,6 +283,8 @@ def read_record(path: Path) -> Record:
         elif "landed" in found:
             place, landed = found["landed"]
             record.iterations[place].landed_ps = landed
+        elif "alone" in found:
+            record.iterations[found["alone"]].alone = True
         elif "cut" in found:
             record.cut, record.reason = found["cut"], found["reason"]
         elif "token_budget" in found:

@@ -45,6 +45,7 @@ class Reporter:
         self.busy_ps = 0
         self.recent: deque[tuple[int, int, int, int, int]] = deque(maxlen=_KEPT)  # shape, picoseconds
         self._last_end_ps = 0
+        self._idle = True
         self._floor_s = 0.0 if settings.plan is None else plan_limits(settings.plan)
         self._warned: set[str] = set()
         self._arrived: deque[float] = deque(maxlen=_KEPT)
@@ -81,17 +82,25 @@ class Reporter:
         self.vllm_ns += vllm_ns
 
     def ran(self, now_ps: int, start_ps: int, shape: tuple[int, int, int, int]) -> None:
-        """Count an iteration that began at `start_ps` or when the one before it ended, and has its output now."""
-        duration = now_ps - max(self._last_end_ps, min(start_ps, now_ps))
-        self._last_end_ps = now_ps
+        """Count an iteration that has its output now.
+
+        It began when the one before had its own, since what the engine does in between holds it up; after an idle
+        engine it began when it was decided, at `start_ps`.
+        """
+        duration = now_ps - (max(self._last_end_ps, min(start_ps, now_ps)) if self._idle else self._last_end_ps)
+        self._last_end_ps, self._idle = now_ps, not len(self.mirror)
         self.iterations += 1
         self.busy_ps += duration
         self.recent.append((*shape, duration))
 
+    def idles(self) -> None:
+        """Note that the engine has nothing to run."""
+        self._idle = True
+
     def begin_anew(self) -> None:
         """Forget the iterations so far: the clock is another one from here on."""
         self.recent.clear()
-        self._last_end_ps = 0
+        self._last_end_ps, self._idle = 0, True
 
     def rate_per_s(self) -> float:
         """Return the rate at which the last requests came, requests/s."""

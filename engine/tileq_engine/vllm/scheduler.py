@@ -196,6 +196,8 @@ class TileqScheduler(AsyncScheduler):
         self._settle(planned, output)
         if output.total_num_scheduled_tokens > 0:
             self._flights.append(_Flight(self.mirror.now_ps, self.mirror.shape()))
+        elif not self._flights:
+            self.report.idles()
         settled = time.perf_counter_ns()
         self.report.decided(decided - began + settled - carried, carried - decided, decision is None)
         return output

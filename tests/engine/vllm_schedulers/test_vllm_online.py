@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tileq_engine.config import EngineConfig
+from tileq_engine.vllm.asked import Asked
 from tileq_engine.vllm.mirror import Mirror
 from tileq_engine.vllm.online import best_budget, refit, request_s
 from tileq_engine.vllm.report import Reporter, report_path
@@ -75,6 +76,25 @@ def _reporter(online: dict[str, Any]) -> Reporter:
     reporter.iterations = 600
     reporter._written = reporter._refitted = -1e9
     return reporter
+
+
+def test_an_iteration_counts_from_the_end_of_the_one_before_unless_the_engine_was_idle() -> None:
+    us = 1_000_000
+    reporter = _reporter({"enabled": False})
+    reporter.begin_anew()
+    shape = (10, 55, 0, 1)
+    reporter.mirror.add("a", Asked(0.5, False), prompt_tokens=10, output_tokens=9)
+    reporter.ran(5100 * us, 100 * us, shape)  # the first: since it was decided
+    reporter.ran(9000 * us, 5900 * us, shape)  # with the 800 us in between
+    reporter.mirror.leave(["a"])
+    reporter.ran(12_000 * us, 8900 * us, shape)  # decided while the one before ran; nobody is left
+    reporter.ran(24_000 * us, 20_000 * us, shape)  # after an idle time
+    reporter.mirror.add("b", Asked(0.5, False), prompt_tokens=10, output_tokens=9)
+    reporter.ran(29_000 * us, 25_000 * us, shape)
+    reporter.idles()
+    reporter.ran(41_000 * us, 40_000 * us, shape)
+    assert [row[4] // us for row in reporter.recent] == [5000, 3900, 3000, 4000, 4000, 1000]
+    assert reporter.busy_ps == 20_900 * us
 
 
 def test_budget_and_offset_move_only_where_they_are_asked_to() -> None:

@@ -151,6 +151,27 @@ def test_an_output_that_comes_later_than_thought_is_noted() -> None:
     assert mirror.record.shapes_and_seconds().tolist() == [[10.0, 55.0, 0.0, 1.0, 0.0057]]
 
 
+def test_what_lies_between_two_iterations_belongs_to_the_second_unless_the_engine_was_idle(tmp_path: Path) -> None:
+    config = EngineConfig(token_budget=64, max_num_seqs=4, kv_tokens=16_000)
+    path = tmp_path / "record.jsonl"
+    mirror = RecordedMirror(policy("sarathi"), config, path=path)
+    mirror.add("a", Asked(0.5, False), prompt_tokens=10, output_tokens=2, arrival_ps=0)
+    for decided_us, landed_us in ((100, 5100), (5900, 9000)):  # 800 us of other work in between
+        mirror.decide(decided_us * US, 1000)
+        mirror.close(landed_us * US)
+    mirror.add("b", Asked(0.5, False), prompt_tokens=10, output_tokens=2, arrival_ps=20_000 * US)
+    mirror.decide(20_000 * US, 1000)  # after an idle time
+    mirror.close(24_000 * US)
+    mirror.leave(["b"])  # given up: idle again
+    mirror.add("c", Asked(0.5, False), prompt_tokens=10, output_tokens=1, arrival_ps=50_000 * US)
+    mirror.decide(50_000 * US, 1000)
+    mirror.close(51_000 * US)
+    lasted = [5000e-6, 3900e-6, 4000e-6, 1000e-6]
+    assert mirror.record.shapes_and_seconds()[:, 4].tolist() == pytest.approx(lasted, rel=1e-12)
+    assert mirror.record.shapes_and_seconds(first=1)[:, 4].tolist() == pytest.approx(lasted[1:], rel=1e-12)
+    assert read_record(path) == mirror.record
+
+
 def test_an_empty_record_is_the_same_as_nothing() -> None:
     config = EngineConfig(token_budget=64, max_num_seqs=4, kv_tokens=16_000)
     mirror = RecordedMirror(policy("sarathi"), config)
