@@ -8,15 +8,26 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
 from tileq.validating import DEFAULT_CLASS, Validated, _lengths, plan_of
-from tileq.validating_vllm_bench import BLOCK_TOKENS, Bench, Fitted, model_folder, sequence
+from tileq.validating_vllm_bench import (
+    BLOCK_TOKENS,
+    ROUNDS,
+    Bench,
+    Fitted,
+    edge_of,
+    model_folder,
+    over_edges,
+    sequence,
+)
 from tileq_theory.errors import InputError, positive, positive_int
 
 if TYPE_CHECKING:
@@ -93,7 +104,14 @@ def validate_vllm(
         "max_num_seqs": seats,
         "kv_tokens": steps.kv_tokens,
     }
-    question = {**conditions, "executor": "vllm", "max_tokens": most, "token_budget": token_budget, "seed": seed}
+    question = {
+        **conditions,
+        "executor": "vllm",
+        "schema_version": 2,
+        "max_tokens": most,
+        "token_budget": token_budget,
+        "seed": seed,
+    }
     question["fractions"] = wanted
     kept = Kept(None if folder is None else Path(folder), question, resume)
     with _terminable():
@@ -118,16 +136,16 @@ def _document(
     from tileq.validating_vllm_server import ServerBench, replays_of
 
     served = ServerBench(bench, kept, lengths, seed) if server else None
-    before = Fitted.of(kept.or_made("profile", lambda: bench.fit(bench.engine("sarathi", None), lengths).to_dict()))
-    plan = plan_of(before.time, lengths, steps, token_budget)
-    cases, fits = [], [before]
-    for name in names:
-        cases.append(_case(bench, kept, name, plan, before, lengths, fractions, seed))
-        fits.append(Fitted.of(cases[-1].pop("profile")))
-    rates = [float(plan_of(fit.time, lengths, steps, token_budget).budget_rate_per_s) for fit in fits]
-    mean = float(np.mean(rates[:2]))
+    tables = [_profile(bench, kept, "profile", bench.engine("sarathi", None), lengths)]
+    plan = plan_of(Fitted.to(tables[0]).time, lengths, steps, token_budget)
+    budget = int(plan.token_budget)
+    rounds = {name: _rounds(bench, kept, name, plan, lengths, seed, tables) for name in names}
+    fitted = Fitted.to(np.concatenate(tables))
+    rate = bench.rate_per_s(fitted.time, lengths, budget)
+    rates = [bench.rate_per_s(Fitted.to(table).time, lengths, budget) for table in tables]
+    cases = [_case(bench, kept, name, plan, fitted, lengths, fractions, seed, rounds[name]) for name in names]
     edges = {c["policy"]: c["edge_per_s"] for c in cases if c["edge_per_s"]}
-    best = next(iter(edges.values()), None)
+    best = max(edges.values(), default=None)
     online = None if served is None else served.document(names, plan, fractions)
     bench.close()
     replays = [replay for case in cases for replay in replays_of(case)]
@@ -138,23 +156,43 @@ def _document(
             "title": "vLLM around lambda*",
             "executor": "vllm",
             "complete": True,
-            "fit": {**before.to_dict(), "time_after": fits[1].time.to_dict()},
+            "fit": fitted.to_dict(),
             "plan": {"token_budget": plan.token_budget, "rate_per_s": plan.capacity.rate_per_s},
             "cases": cases,
             "server": online,
             "summary": {
-                "rate_per_s": mean,
+                "rate_per_s": rate,
                 "rates_by_profile_per_s": rates,
                 "edges_per_s": edges,
-                "rate_over_best_edge": None if best is None else mean / best - 1.0,
+                "rate_over_best_edge": None if best is None else rate / best - 1.0,
+                "rate_over_edge": over_edges(rates, cases[0]["edges_per_s"]),
                 "server_rate_per_s": None if online is None else online["rate_per_s"],
                 "server_rate_over_best_edge": None if online is None else online["rate_over_best_edge"],
+                "server_rate_over_edge": None if online is None else online["rate_over_edge"],
                 "replays_same": all(replay["same"] for replay in replays),
                 "iterations_replayed": sum(replay["iterations"] for replay in replays),
             },
         }
     )
     return document
+
+
+def _profile(bench: Bench, kept: Kept, key: str, engine: Any, lengths: Requests) -> Float[np.ndarray, "iteration 5"]:
+    found = kept.or_made(key, lambda: {"iterations": bench.profile(engine, lengths).tolist()})
+    return np.asarray(found["iterations"], dtype=float)
+
+
+def _rounds(
+    bench: Bench, kept: Kept, name: str, plan: Any, lengths: Requests, seed: int, tables: list[Any]
+) -> list[dict[str, Any]]:
+    """Return a policy's saturated runs; after each of the first policy's another profile is appended to `tables`."""
+    found = []
+    profiled = len(tables) == 1
+    for k in range(ROUNDS):
+        found.append(kept.or_made(f"{name}-saturated-{k}", partial(bench.edge, name, plan, lengths, 100 * seed + k)))
+        if profiled:
+            tables.append(_profile(bench, kept, f"profile-{k}", bench.engine(name, plan), lengths))
+    return found
 
 
 def _case(
@@ -166,19 +204,18 @@ def _case(
     lengths: Requests,
     fractions: Sequence[float],
     seed: int,
+    rounds: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Return a policy's edge, the profile just after it (the machine's speed wanders), and its loads."""
-
-    def edge() -> dict[str, Any]:
-        found = bench.edge(name, plan, fitted.time, lengths, seed)
-        return {**found, "profile": bench.fit(bench.engine(name, plan), lengths).to_dict()}
-
-    case = kept.or_made(f"{name}-saturated", edge)
+    """Return a policy's edge, and its loads."""
+    case: dict[str, Any] = {"policy": name, "describes": bench.policy(name, plan).describe()}
+    case |= edge_of([found["edge_per_s"] for found in rounds])
+    case["edge_simulated_per_s"] = bench.simulated_edge(name, plan, fitted.time, lengths)
+    case["replays"] = [found["replay"] for found in rounds]
     case["loads"] = []
     for fraction in fractions:
         load = kept.or_made(
             f"{name}-{fraction:g}",
-            lambda fraction=fraction: bench.load(name, plan, fitted.time, lengths, fraction, seed),  # type: ignore[misc]
+            partial(bench.load, name, plan, fitted, lengths, fraction, seed),
         )
         load["load"] = None if not case["edge_per_s"] else load["rate_per_s"] / case["edge_per_s"]
         case["loads"].append(load)

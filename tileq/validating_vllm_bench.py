@@ -1,8 +1,24 @@
-"""vLLM's offline engine in a validation: profiled, driven around lambda*, simulated, replayed."""
+"""vLLM's offline engine in a validation: profiled, driven around lambda*, simulated, replayed.
+
+The machine's speed wanders, and one saturated run is a sample of it. So the edge is measured in rounds, profiles in
+between, by a closed loop of twice as many requests as there are seats.
+"""
 
 from __future__ import annotations
 
-__all__ = ["SCHEDULERS", "Bench", "Fitted", "four", "model_folder", "of_simulation"]
+__all__ = [
+    "CROWD",
+    "ROUNDS",
+    "SCHEDULERS",
+    "Bench",
+    "Fitted",
+    "edge_of",
+    "four",
+    "model_folder",
+    "of_simulation",
+    "over_edges",
+    "tokens_of",
+]
 
 import gc
 import json
@@ -10,6 +26,7 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +49,9 @@ SCHEDULERS = {
     "aging": ("AgingScheduler", "aging"),
 }
 BLOCK_TOKENS = 32
-_PROFILE_STEPS = 60
+_PROFILE_STEPS = 25
+ROUNDS = 5
+CROWD = 2  # requests in a saturated system, over its seats
 STALL = 20.0  # times its fit: an iteration that takes longer stood still for a reason outside the engine
 _COEFFICIENTS = ("launch_s", "weight_floor_s", "tile_s", "tile_tokens", "token_s", "pair_s", "kv_token_s", "sequence_s")
 THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
@@ -177,50 +196,59 @@ class Bench:
 
             torch.cuda.empty_cache()
 
-    def fit(self, engine: Any, lengths: Requests) -> Fitted:
-        """Profile an engine over budgets and residents, and fit."""
+    def profile(self, engine: Any, lengths: Requests) -> Float[np.ndarray, "iteration 5"]:
+        """Return shapes and seconds of iterations over budgets and residents."""
         from tileq_engine.vllm.driving import profile_engine
 
         steps = [self.seats + 8, 2 * self.seats, 4 * self.seats, 8 * self.seats, self.most]
         budgets = sorted({min(b, self.most) for b in steps})
         crowds = sorted({1, max(1, self.seats // 8), max(1, self.seats // 3), self.seats})
         self.say(f"profile: {len(budgets)} budgets x {len(crowds)} residents x {_PROFILE_STEPS} iterations")
-        return Fitted.to(profile_engine(engine, lengths, budgets, crowds, _PROFILE_STEPS, self.clock))
+        return profile_engine(engine, lengths, budgets, crowds, _PROFILE_STEPS, self.clock)
 
-    def edge(self, name: str, plan: Any, time: IterationTime, lengths: Requests, seed: int) -> dict[str, Any]:
-        """Measure the edge of policy `name`, all requests at once, and simulate and replay it."""
-        from tileq_engine.executor.figures import saturated_rate
+    def edge(self, name: str, plan: Any, lengths: Requests, seed: int) -> dict[str, Any]:
+        """Measure the edge of policy `name` once, in a closed loop, and replay the run."""
         from tileq_engine.executor.validation_case import case_requests
-        from tileq_engine.simulator import simulate
         from tileq_engine.vllm.driving import drive
 
         asked = case_requests(lengths, None, seed)
-        driven = drive(self.engine(name, plan), asked, seed=seed, clock=self.clock)
-        edge = driven.saturated_rate_per_s(float((lengths.prompt_tokens + lengths.output_tokens - 1).mean()))
-        own = self.policy(name, plan)
-        simulated = saturated_rate(simulate(asked, own, time, self.config(int(plan.token_budget))))
-        self.say(f"{name}: edge {edge and round(edge, 2)} requests/s, lambda* {plan.budget_rate_per_s:.2f}")
-        return {
-            "policy": name,
-            "describes": own.describe(),
-            "edge_per_s": edge,
-            "edge_simulated_per_s": None if simulated is None else simulated[0],
-            "replay": self._replayed(driven, own, plan),
-        }
+        engine = self.engine(name, plan)
+        driven = drive(engine, asked, inside=CROWD * self.seats, seed=seed, clock=self.clock)
+        edge = driven.saturated_rate_per_s(tokens_of(lengths))
+        self.say(f"{name}: edge {edge and round(edge, 2)} requests/s")
+        return {"edge_per_s": edge, "replay": self._replayed(driven, self.policy(name, plan), plan)}
+
+    def simulated_edge(self, name: str, plan: Any, time: IterationTime, lengths: Requests) -> float | None:
+        """Return the simulator's saturated rate, all requests at once."""
+        from tileq_engine.executor.figures import saturated_rate
+        from tileq_engine.simulator import simulate
+
+        found = saturated_rate(simulate(lengths, self.policy(name, plan), time, self.config(int(plan.token_budget))))
+        return None if found is None else found[0]
+
+    def rate_per_s(self, time: IterationTime, lengths: Requests, budget: int) -> float:
+        """Return lambda* of an iteration time at the budget that is served with."""
+        from tileq.validating import workload_of
+        from tileq_theory.capacity import Limits, sarathi_capacity
+
+        limits = Limits(max_batch_tokens=budget, max_num_seqs=self.seats, kv_tokens=float(self.blocks * BLOCK_TOKENS))
+        demand = workload_of(lengths).demand(chunk_tokens=budget)
+        return float(sarathi_capacity(time, demand, limits, token_budget=budget).rate_per_s)
 
     def load(
-        self, name: str, plan: Any, time: IterationTime, lengths: Requests, fraction: float, seed: int
+        self, name: str, plan: Any, fitted: Fitted, lengths: Requests, fraction: float, seed: int
     ) -> dict[str, Any]:
         """Measure latencies at a fraction of lambda* with timed arrivals, beside the simulator's."""
         from tileq_engine.executor.validation_case import case_requests
         from tileq_engine.simulator import simulate
         from tileq_engine.vllm.driving import drive
 
-        rate = positive("fraction", fraction) * float(plan.budget_rate_per_s)
+        budget = int(plan.token_budget)
+        rate = positive("fraction", fraction) * self.rate_per_s(fitted.time, lengths, budget)
         asked = case_requests(lengths, rate, seed)
         driven = drive(self.engine(name, plan), asked, seed=seed, clock=self.clock)
         own = self.policy(name, plan)
-        raw = simulate(asked, own, time, self.config(int(plan.token_budget)))
+        raw = simulate(asked, own, fitted.time, self.config(budget))
         self.say(f"{name}: at {fraction:g} of lambda* done")
         return {
             "fraction": fraction,
@@ -241,6 +269,38 @@ class Bench:
         ]
         worst = 1e6 * max((float(np.nanmax(each)) for each in off if each.size), default=0.0)
         return {**found.to_dict(), "tokens_us": worst}
+
+
+def tokens_of(lengths: Requests) -> float:
+    """Return the mean number of tokens that a request's iterations compute."""
+    return float((lengths.prompt_tokens + lengths.output_tokens - 1).mean())
+
+
+def edge_of(edges: Sequence[float | None]) -> dict[str, Any]:
+    """Return the mean of an edge over its rounds, half its 95 % interval (None: of one round), and the rounds."""
+    from tileq_engine.intervals import student_interval
+
+    known = [edge for edge in edges if edge]
+    found = student_interval(known) if known else None
+    half = None if found is None or len(known) < 2 else found.half_width
+    return {"edge_per_s": found and found.estimate, "edge_halfwidth_per_s": half, "edges_per_s": list(edges)}
+
+
+def over_edges(rates: Sequence[float], edges: Sequence[float | None]) -> dict[str, Any] | None:
+    """Return lambda* over the edge, less 1, with its 95 % interval over the rounds; None where no edge is known.
+
+    A round's ratio is that of the geometric mean of the two profiles' rates on its sides, sqrt(r_k r_{k+1}), to its
+    edge; the interval is Student's of their logarithms. With one rate for all, that one is on either side.
+    """
+    from tileq_engine.intervals import student_interval
+
+    sides = list(pairwise(rates)) if len(rates) > 1 else [(rates[0], rates[0])] * len(edges)
+    logs = [0.5 * np.log(a * b) - np.log(edge) for (a, b), edge in zip(sides, edges, strict=True) if edge]
+    if not logs:
+        return None
+    found = student_interval(logs)
+    low, high = (float(np.expm1(bound)) if np.isfinite(bound) else None for bound in (found.low, found.high))
+    return {"estimate": float(np.expm1(found.estimate)), "low": low, "high": high, "rounds": len(logs)}
 
 
 def four(ttft: Any, gaps: Any, weights: Any = None) -> dict[str, float | None]:

@@ -2,9 +2,9 @@
 
 A server has an iteration time of its own: its API process and the client run beside the engine, decisions are taken
 one iteration ahead, and time is real. It is therefore profiled by what its scheduler records while it serves: a third
-of the seats in a closed loop, then all requests at once, before and after another saturated run that measures the edge
-(the machine's speed wanders). lambda* of the fit to both, at the budget that it serves with, is the prediction; Poisson
-arrivals at fractions of it give the latencies.
+of the seats in a closed loop, then all of them, so that nobody waits. lambda* of the fit to that, at the budget that it
+serves with, is the prediction. In between (the machine's speed wanders) closed loops of twice the seats measure the
+edge; Poisson arrivals at fractions of lambda* give the latencies.
 """
 
 from __future__ import annotations
@@ -19,7 +19,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from tileq.validating_vllm_bench import BLOCK_TOKENS, SCHEDULERS, Bench, Fitted, four, of_simulation
+from tileq.validating_vllm_bench import (
+    CROWD,
+    ROUNDS,
+    SCHEDULERS,
+    Bench,
+    Fitted,
+    edge_of,
+    four,
+    of_simulation,
+    over_edges,
+    tokens_of,
+)
 from tileq_theory.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,6 +70,7 @@ class ServerBench:
         self.bench, self.kept, self.lengths, self.seed, self.start_s = bench, kept, lengths, seed, start_s
         self.logs = kept.folder or Path(tempfile.mkdtemp(prefix="tileq-vllm-server-"))
         self.fitted: Fitted | None = None
+        self.rates: list[float] = []
 
     def document(self, names: Sequence[str], plan: Any, fractions: Sequence[float]) -> dict[str, Any]:
         """Return what the servers of all policies said, one after the other."""
@@ -67,7 +79,7 @@ class ServerBench:
         for name in names:
             case = self.kept.or_made(f"server-{name}", lambda name=name: self._policy(name, plan, fractions))  # type: ignore[misc]
             if self.fitted is None and "profile" in case:
-                self.fitted = Fitted.of(case["profile"])
+                self.fitted, self.rates = Fitted.of(case["profile"]), case["rates_by_profile_per_s"]
             cases.append(case)
         edges = {case["policy"]: case["edge_per_s"] for case in cases if case["edge_per_s"]}
         first = cases[0]["rate_per_s"]
@@ -78,7 +90,9 @@ class ServerBench:
             "token_budget": int(plan.token_budget),
             "rate_per_s": first,
             "edges_per_s": edges,
+            "rates_by_profile_per_s": self.rates,
             "rate_over_best_edge": None if best is None else first / best - 1.0,
+            "rate_over_edge": over_edges(self.rates, cases[0]["edges_per_s"]),
             "cases": cases,
         }
 
@@ -105,13 +119,11 @@ class ServerBench:
             environment=environment,
         ) as server:
             drives = _Drives(server, self.logs, f"server-{name}", path, self.seed)
-            tables = [] if self.fitted is not None else [self._profiled(drives, "before")]
-            edge, client = drives.run("saturated", self.lengths)
-            if tables:
-                self.fitted = Fitted.to(np.concatenate([*tables, self._profiled(drives, "after")]))
-                document["profile"] = self.fitted.to_dict()
-            rate = self._rate_per_s(budget)
-            document |= {"rate_per_s": rate, **self._edge(edge, client, own, budget)}
+            document |= self._rounds(drives, budget)
+            assert self.fitted is not None
+            rate = self.bench.rate_per_s(self.fitted.time, self.lengths, budget)
+            document["rate_per_s"] = rate
+            document["edge_simulated_per_s"] = self.bench.simulated_edge(name, plan, self.fitted.time, self.lengths)
             self.bench.say(f"server with {name}: edge {_short(document['edge_per_s'])}, lambda* {_short(rate)}")
             document["loads"] = [self._load(drives, f, rate, document["edge_per_s"], own, budget) for f in fractions]
             document["metrics"] = server.metrics()
@@ -129,44 +141,44 @@ class ServerBench:
                 flags += [f"--{flag}", str(value)]
         return flags
 
-    def _profiled(self, drives: _Drives, when: str) -> Float[np.ndarray, "iteration 5"]:
-        """Return the iterations of a closed loop at a third of the seats and of a saturated run.
+    def _rounds(self, drives: _Drives, budget: int) -> dict[str, Any]:
+        """Return the edge of every round, and (the first time) the fit to the profiles around them."""
+        from tileq_engine.vllm.measured import saturated_rate_per_s
+
+        tables = [] if self.fitted is not None else [self._profiled(drives, "start")]
+        profiled = bool(tables)
+        edges, clients = [], []
+        for k in range(ROUNDS):
+            record, client = drives.run(f"saturated-{k}", self.lengths, concurrency=CROWD * self.bench.seats)
+            edges.append(saturated_rate_per_s(record, tokens_of(self.lengths)))
+            clients.append(client)
+            self.bench.say(f"server: saturated run {k + 1} of {ROUNDS}: {_short(edges[-1])}")
+            if profiled:
+                tables.append(self._profiled(drives, str(k)))
+        document = edge_of(edges)
+        document["throughput_per_s"] = float(np.mean([client.throughput_per_s for client in clients]))
+        document["failed"] = sum(client.failed for client in clients)
+        if profiled:
+            self.fitted = Fitted.to(np.concatenate(tables))
+            fits = [Fitted.to(table) for table in tables]
+            self.rates = [self.bench.rate_per_s(fit.time, self.lengths, budget) for fit in fits]
+            document |= {"profile": self.fitted.to_dict(), "rates_by_profile_per_s": self.rates}
+        return document
+
+    def _profiled(self, drives: _Drives, key: str) -> Float[np.ndarray, "iteration 5"]:
+        """Return the iterations of closed loops of a third of the seats, and of all.
 
         The first fifth of each is left out, as it is for the edge: requests and memory come in then.
         """
-        self.bench.say(f"server: profile {when} the saturated run")
-        count = len(self.lengths)
-        third = max(2, self.bench.seats // 3)
-        few, _ = drives.run(f"closed-{when}", self.lengths.head(max(50, count // 4)), concurrency=third)
-        many, _ = drives.run(f"full-{when}", self.lengths.head(max(50, count // 2)))
-        tables = [record.shapes_and_seconds() for record in (few, many)]
+        seats = self.bench.seats
+        few = self.lengths.head(max(50, len(self.lengths) // 8))
+        many = self.lengths.head(max(50, len(self.lengths) // 4))
+        runs = [
+            drives.run(f"third-{key}", few, concurrency=max(2, seats // 3)),
+            drives.run(f"all-{key}", many, concurrency=seats),
+        ]
+        tables = [record.shapes_and_seconds() for record, _ in runs]
         return np.concatenate([table[len(table) // 5 :] for table in tables])
-
-    def _rate_per_s(self, budget: int) -> float:
-        """Return lambda* of the server's own fit at the budget that it serves with."""
-        from tileq.validating import workload_of
-        from tileq_theory.capacity import Limits, sarathi_capacity
-
-        assert self.fitted is not None
-        kv = float(self.bench.blocks * BLOCK_TOKENS)
-        limits = Limits(max_batch_tokens=budget, max_num_seqs=self.bench.seats, kv_tokens=kv)
-        demand = workload_of(self.lengths).demand(chunk_tokens=budget)
-        return float(sarathi_capacity(self.fitted.time, demand, limits, token_budget=budget).rate_per_s)
-
-    def _edge(self, record: Record, client: Seen, own: Any, budget: int) -> dict[str, Any]:
-        from tileq_engine.executor.figures import saturated_rate
-        from tileq_engine.simulator import simulate
-        from tileq_engine.vllm.measured import saturated_rate_per_s
-
-        assert self.fitted is not None
-        tokens = float((self.lengths.prompt_tokens + self.lengths.output_tokens - 1).mean())
-        simulated = saturated_rate(simulate(self.lengths, own, self.fitted.time, self.bench.config(budget)))
-        return {
-            "edge_per_s": saturated_rate_per_s(record, tokens),
-            "edge_simulated_per_s": None if simulated is None else simulated[0],
-            "throughput_per_s": client.throughput_per_s,
-            "failed": client.failed,
-        }
 
     def _load(
         self, drives: _Drives, fraction: float, rate_per_s: float, edge: float | None, own: Any, budget: int
@@ -212,7 +224,7 @@ class _Drives:
         from tileq_engine.vllm.measured import part_of
         from tileq_engine.vllm.recording import read_record
 
-        seed = 10 * self.seed + self.runs  # other prompts and arrivals every time
+        seed = 100 * self.seed + self.runs  # other prompts and arrivals every time
         seen = bench_serve(self.server, asked, self.folder, f"{self.prefix}-{key}", seed=seed, **how)
         whole = read_record(self.path)
         first, self.told = self.told, len(whole.requests)
@@ -226,4 +238,4 @@ def _short(rate: float | None) -> str:
 
 def replays_of(case: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the replays of a policy's offline runs."""
-    return [case["replay"], *(load["replay"] for load in case["loads"])]
+    return [*case["replays"], *(load["replay"] for load in case["loads"])]

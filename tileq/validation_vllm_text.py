@@ -20,9 +20,8 @@ def vllm_markdown(document: Mapping[str, Any]) -> str:
         f"# {document['title']}",
         _facts(document["conditions"]),
         "## The offline engine",
-        f"lambda* from its own profile of {document['fit']['points']} iterations: {_rate(s['rate_per_s'])}, "
-        f"{_percent(s['rate_over_best_edge'])} over the first measured edge; "
-        f"token budget {document['plan']['token_budget']}.",
+        f"lambda* from its own profile of {document['fit']['points']} iterations: {_rate(s['rate_per_s'])}; "
+        f"{over_words(document)}. Token budget {document['plan']['token_budget']}.",
         _edges(document["cases"]),
         _loads(document["cases"], ("measured", "simulated")),
         *_server(document["server"]),
@@ -45,7 +44,8 @@ def replay_words(document: Mapping[str, Any]) -> str:
 
 
 def _replays(case: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [case["replay"], *(load["replay"] for load in case["loads"] if "replay" in load)]
+    own = [case["replay"]] if "replay" in case else case["replays"]
+    return [*own, *(load["replay"] for load in case["loads"] if "replay" in load)]
 
 
 def _all_cases(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -58,17 +58,34 @@ def _server(server: Mapping[str, Any] | None) -> list[str]:
     return [
         "## The server on the loopback",
         f"An OpenAI-compatible server in real time, driven by {server['client']}. lambda* from what its scheduler "
-        f"recorded: {_rate(server['rate_per_s'])}, {_percent(server['rate_over_best_edge'])} over the largest measured "
-        "edge. The client's figures have the API in them, the scheduler's do not.",
+        f"recorded: {_rate(server['rate_per_s'])}; {over_words(server)}. The client's figures have the API in them, "
+        "the scheduler's do not.",
         _edges(server["cases"]),
         _loads(server["cases"], ("measured", "scheduler", "simulated")),
         _throughputs(server["cases"]),
     ]
 
 
+def over_words(part: Mapping[str, Any]) -> str:
+    """Return where lambda* lies over the first policy's measured edge, with its interval."""
+    over = part.get("summary", part)["rate_over_edge"]
+    if over is None:
+        return "no edge was measured"
+    words = f"{_percent(over['estimate'])} over the edge of {part['cases'][0]['policy']}"
+    if over["low"] is None:
+        return words
+    return f"{words} ({_percent(over['low'])} to {_percent(over['high'])}, {over['rounds']} rounds)"
+
+
 def _edges(cases: Sequence[Mapping[str, Any]]) -> str:
-    rows = [(c["policy"], _rate(c["edge_per_s"]), _rate(c["edge_simulated_per_s"])) for c in cases]
-    return _table(("policy", "measured edge", "simulated"), rows)
+    rows = [(c["policy"], _rate(c["edge_per_s"]), half_words(c), _rate(c["edge_simulated_per_s"])) for c in cases]
+    return _table(("policy", "measured edge", "+-", "simulated"), rows)
+
+
+def half_words(case: Mapping[str, Any]) -> str:
+    """Return half the interval of a case's edge."""
+    half = case["edge_halfwidth_per_s"]
+    return "-" if half is None else f"{half:.2g}"
 
 
 def _loads(cases: Sequence[Mapping[str, Any]], sides: Sequence[str]) -> str:
@@ -103,13 +120,17 @@ def _throughputs(cases: Sequence[Mapping[str, Any]]) -> str:
     return _table(("policy", "of lambda*", "offered", "throughput", "simulated", "answered"), rows)
 
 
+def _edge_pair(case: Mapping[str, Any]) -> dict[str, Any]:
+    return {"measured_per_s": case["edge_per_s"], "halfwidth_per_s": case["edge_halfwidth_per_s"]}
+
+
 def page_summary(document: Mapping[str, Any], where: str | None) -> dict[str, Any] | None:
     """Return what the page's pictures show of the offline engine (None) or the "server"; None without one."""
     part = document if where is None else document[where]
     if part is None:
         return None
     rate = document["summary"]["rate_per_s"] if where is None else part["rate_per_s"]
-    edges = {case["policy"]: {"measured_per_s": case["edge_per_s"], "halfwidth_per_s": None} for case in part["cases"]}
+    edges = {case["policy"]: _edge_pair(case) for case in part["cases"]}
     loads = []
     for case in part["cases"]:
         for load in case["loads"]:

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tileq.cli.validate_vllm import render_vllm
 from tileq.validating import Validated
-from tileq.validating_vllm_bench import Fitted, four, sequence
+from tileq.validating_vllm_bench import Fitted, edge_of, four, over_edges, sequence
 from tileq.validation_kept import Kept
 from tileq_theory.errors import InputError
 from tileq_theory.iteration_time import IterationTime
@@ -23,7 +23,9 @@ REPLAY = {"iterations": 300, "of": 300, "same": True, "differences": [], "tokens
 
 def document(server: bool = True) -> dict[str, Any]:
     load = {"fraction": 0.7, "rate_per_s": 7.0, "load": 0.77, "measured": FOUR, "simulated": FOUR}
-    case = {"policy": "sarathi", "edge_per_s": 9.0, "edge_simulated_per_s": 9.5, "replay": REPLAY}
+    edge = {"edge_per_s": 9.0, "edge_halfwidth_per_s": 0.31, "edges_per_s": [8.8, 9.2]}
+    case = {"policy": "sarathi", **edge, "edge_simulated_per_s": 9.5}
+    over = {"estimate": 0.11, "low": 0.04, "high": 0.18, "rounds": 5}
     told = {**FOUR, "throughput_per_s": 6.5, "completed": 80, "failed": 0}
     served = {**load, "measured": told, "scheduler": FOUR, "simulated": {**FOUR, "throughput_per_s": 6.8}}
     online = {
@@ -31,7 +33,8 @@ def document(server: bool = True) -> dict[str, Any]:
         "logs": "kept",
         "rate_per_s": 5.0,
         "rate_over_best_edge": 0.05,
-        "cases": [{**case, "edge_per_s": 4.75, "loads": [served]}],
+        "rate_over_edge": {**over, "estimate": 0.05},
+        "cases": [{**case, "edge_per_s": 4.75, "replay": REPLAY, "loads": [served]}],
     }
     return {
         "title": "vLLM around lambda*",
@@ -39,11 +42,12 @@ def document(server: bool = True) -> dict[str, Any]:
         "conditions": {"model": "small", "device": "cpu", "vllm": "0.32.0"},
         "fit": {"points": 640},
         "plan": {"token_budget": 64},
-        "cases": [{**case, "loads": [{**load, "replay": REPLAY}]}],
+        "cases": [{**case, "replays": [REPLAY, REPLAY], "loads": [{**load, "replay": REPLAY}]}],
         "server": online if server else None,
         "summary": {
             "rate_per_s": 10.0,
             "rate_over_best_edge": 0.11,
+            "rate_over_edge": over,
             "replays_same": True,
             "iterations_replayed": 900,
         },
@@ -63,7 +67,8 @@ def test_the_report_says_what_the_document_does(server: bool, tmp_path: Path) ->
     seen = io.StringIO()
     render_vllm(made.to_dict(), Console(file=seen, width=120))
     assert "A server on the loopback" in seen.getvalue() or not server
-    assert "+11.0 %" in seen.getvalue()
+    assert "+11.0 % over the edge of sarathi (+4.0 % to +18.0 %, 5 rounds)" in seen.getvalue()
+    assert "9 0.31 9.5" in " ".join(seen.getvalue().split())
 
 
 def test_a_replay_that_differs_is_said_so() -> None:
@@ -118,3 +123,17 @@ def test_four_figures_of_nothing_are_none() -> None:
     assert set(four(np.full(3, np.nan), np.zeros(0)).values()) == {None}
     with pytest.raises(InputError, match="each once"):
         sequence([])
+
+
+def test_an_edge_is_the_mean_of_its_rounds_and_lambda_lies_over_it_round_by_round() -> None:
+    """By hand: t of 2 degrees is 4.302653; the logs of the ratios are -log 1.1, 0 and log 1.1."""
+    found = edge_of([10.0, 11.0, None, 12.0])
+    assert found["edge_per_s"] == 11.0 and found["edges_per_s"] == [10.0, 11.0, None, 12.0]
+    assert found["edge_halfwidth_per_s"] == pytest.approx(4.302653 / 3**0.5, rel=1e-6)
+    assert edge_of([None, None])["edge_per_s"] is None and edge_of([7.0])["edge_halfwidth_per_s"] is None
+    over = over_edges([10.0, 10.0, 40.0, 10.0], [11.0, 20.0, 20.0 / 1.1])
+    assert over is not None and over["rounds"] == 3 and over["estimate"] == pytest.approx(0.0, abs=1e-12)
+    assert over["high"] == pytest.approx(1.1 ** (4.302653 / 3**0.5) - 1, rel=1e-6)
+    assert (1 + over["low"]) * (1 + over["high"]) == pytest.approx(1.0, rel=1e-9)
+    assert over_edges([10.0], [None]) is None
+    assert over_edges([10.0], [8.0]) == {"estimate": pytest.approx(0.25), "low": None, "high": None, "rounds": 1}

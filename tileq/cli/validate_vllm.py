@@ -28,7 +28,7 @@ def refuse(executor: str, of_torch: Mapping[str, Any], changed: Mapping[str, boo
 
 def render_vllm(d: dict[str, Any], console: Console) -> None:
     """Show the document of `validate_vllm`."""
-    from tileq.validation_vllm_text import replay_words
+    from tileq.validation_vllm_text import over_words, replay_words
 
     s, c = d["summary"], d["conditions"]
     console.print(d["title"], style="bold", markup=False)
@@ -37,7 +37,7 @@ def render_vllm(d: dict[str, Any], console: Console) -> None:
         [
             ("model", f"{c['model']} on {c['device']}, vLLM {c['vllm']}"),
             ("lambda*", f"{number(s['rate_per_s'])}/s from its own profile of {d['fit']['points']} iterations"),
-            ("against the edge", _percent(s["rate_over_best_edge"])),
+            ("against the edge", over_words(d)),
             ("token budget", number(d["plan"]["token_budget"])),
         ],
     )
@@ -50,7 +50,7 @@ def render_vllm(d: dict[str, Any], console: Console) -> None:
             console,
             [
                 ("lambda*", f"{number(server['rate_per_s'])}/s from what its scheduler recorded"),
-                ("against the edge", _percent(server["rate_over_best_edge"])),
+                ("against the edge", over_words(server)),
                 ("logs", server["logs"]),
             ],
         )
@@ -60,9 +60,14 @@ def render_vllm(d: dict[str, Any], console: Console) -> None:
 
 
 def _edges(cases: list[dict[str, Any]], console: Console) -> None:
+    from tileq.validation_vllm_text import half_words
+
     title(console, "Edge of stability, requests/s")
-    rows = [(case["policy"], *(_rate(case[name]) for name in ("edge_per_s", "edge_simulated_per_s"))) for case in cases]
-    table(console, ("policy", "measured", "simulated"), rows, left=(0,))
+    rows = [
+        (case["policy"], _rate(case["edge_per_s"]), half_words(case), _rate(case["edge_simulated_per_s"]))
+        for case in cases
+    ]
+    table(console, ("policy", "measured", "+-", "simulated"), rows, left=(0,))
 
 
 def _loads(cases: list[dict[str, Any]], console: Console) -> None:
@@ -87,7 +92,3 @@ def _rate(value: float | None) -> str:
 
 def _seconds(value: float | None) -> str:
     return "-" if value is None else seconds(value)
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:+.1f} %"

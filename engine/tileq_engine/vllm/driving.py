@@ -167,11 +167,14 @@ def drive(
     tiers: Sequence[str] | None = None,
     *,
     stop_s: float = 1e9,
+    inside: int | None = None,
     seed: int = 0,
     clock: str = "wall",
 ) -> Driven:
     """Serve `asked` at their arrivals, prompts drawn anew, until all have ended or `stop_s`.
 
+    With `inside` at most that many are in the system, and the next one comes when one has ended (a closed loop): then
+    taking requests in costs its time while they are served, as it does where they come one by one.
     `clock` is "wall", or "cpu": the process's processor time, with idle times leapt over, which on a shared CPU does
     not count the neighbours (one thread: OMP_NUM_THREADS=1).
     """
@@ -185,7 +188,8 @@ def drive(
     times: list[list[float]] = [[] for _ in range(count)]
     steps: list[tuple[float, ...]] = []
     waiting: list[int] = []
-    came = 0
+    came = ended = 0
+    most = count if inside is None else inside
     pulse = _Pulse(CLOCKS[clock])
     with _following(core, pulse) as record:
         while came < count or engine.has_unfinished_requests():
@@ -193,8 +197,10 @@ def drive(
             if now > stop_s * 1e9:
                 engine.abort_request([str(i) for i in range(came) if len(times[i]) < int(asked.output_tokens[i])])
                 break
-            while came < count and arrival_ns[came] <= now:
+            while came < count and arrival_ns[came] <= now and came - ended < most:
                 extra = None if tiers is None else {"tileq_tier": tiers[came]}
+                if inside is not None:
+                    arrival_ns[came] = now
                 pulse.ns = int(arrival_ns[came])
                 _submit(engine, str(came), prompts[came], int(asked.output_tokens[came]), extra)
                 pulse.ns = now
@@ -209,14 +215,15 @@ def drive(
                 seen = times[int(out.request_id)]
                 if len(out.outputs[0].token_ids) > len(seen):
                     seen.append(pulse.ns / 1e9)
+                ended += bool(out.finished)
             shape = report.recent[-1][:4] if report is not None and report.recent else (0, 0, 0, 0)
             steps.append((pulse.ns / 1e9, (pulse.ns - now) / 1e9, *map(float, shape)))
             waiting.append(len(core.waiting))
-    ended = [len(seen) == int(o) for seen, o in zip(times, asked.output_tokens, strict=True)]
+    whole = [len(seen) == int(o) for seen, o in zip(times, asked.output_tokens, strict=True)]
     return Driven(
         arrival_s=np.asarray(arrival_ns / 1e9, dtype=float),
         first_s=np.array([seen[0] if seen else np.nan for seen in times]),
-        finish_s=np.array([seen[-1] if done else np.nan for seen, done in zip(times, ended, strict=True)]),
+        finish_s=np.array([seen[-1] if done else np.nan for seen, done in zip(times, whole, strict=True)]),
         gaps_s=[np.diff(np.asarray(seen, dtype=float)) for seen in times],
         steps=np.asarray(steps, dtype=float).reshape(-1, 6),
         waiting=np.asarray(waiting, dtype=np.int64),
