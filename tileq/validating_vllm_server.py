@@ -166,18 +166,18 @@ class ServerBench:
         return document
 
     def _profiled(self, drives: _Drives, key: str) -> Float[np.ndarray, "iteration 5"]:
-        """Return the iterations of closed loops of a third of the seats, and of all.
+        """Return the iterations of closed loops of a third of the seats, and of all, until the last request came.
 
         The first fifth of each is left out, as it is for the edge: requests and memory come in then.
         """
         seats = self.bench.seats
-        few = self.lengths.head(max(50, len(self.lengths) // 8))
-        many = self.lengths.head(max(50, len(self.lengths) // 4))
+        few = self.lengths.head(max(50, len(self.lengths) // 4))
+        many = self.lengths.head(max(50, len(self.lengths) // 2))
         runs = [
             drives.run(f"third-{key}", few, concurrency=max(2, seats // 3)),
             drives.run(f"all-{key}", many, concurrency=seats),
         ]
-        tables = [record.shapes_and_seconds() for record, _ in runs]
+        tables = [record.shapes_and_seconds(last=record.last_arrival()) for record, _ in runs]
         return np.concatenate([table[len(table) // 5 :] for table in tables])
 
     def _load(

@@ -90,6 +90,11 @@ class Record:
         if self.cut is None:
             self.cut, self.reason = len(self.iterations), reason
 
+    def last_arrival(self) -> int:
+        """Return how many iterations had been decided when the last request came."""
+        latest = max((told.after_ps for told in self.requests), default=-1)
+        return sum(1 for it in self.iterations if it.decided_ps <= latest)
+
     def shapes_and_seconds(self, first: int = 0, last: int | None = None) -> Float[np.ndarray, "iteration 5"]:
         """Return (n, A, K, m) and seconds of the iterations whose output is there.
 

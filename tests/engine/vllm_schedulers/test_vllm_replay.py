@@ -168,6 +168,8 @@ def test_what_lies_between_two_iterations_belongs_to_the_second_unless_the_engin
     mirror.close(51_000 * US)
     lasted = [5000e-6, 3900e-6, 4000e-6, 1000e-6]
     assert mirror.record.shapes_and_seconds()[:, 4].tolist() == pytest.approx(lasted, rel=1e-12)
+    assert mirror.record.last_arrival() == 3  # "c" was told of after the third decision
+    assert mirror.record.shapes_and_seconds(last=2)[:, 4].tolist() == pytest.approx(lasted[:2], rel=1e-12)
     assert mirror.record.shapes_and_seconds(first=1)[:, 4].tolist() == pytest.approx(lasted[1:], rel=1e-12)
     assert read_record(path) == mirror.record
 
@@ -178,4 +180,4 @@ def test_an_empty_record_is_the_same_as_nothing() -> None:
     mirror.add("a", Asked(0.5, False), prompt_tokens=10, output_tokens=3)
     found = replay_record(mirror.record, policy("sarathi"), config)
     assert (found.iterations, found.differences) == (0, ())
-    assert Record().shapes_and_seconds().shape == (0, 5)
+    assert Record().shapes_and_seconds().shape == (0, 5) and Record().last_arrival() == 0
