@@ -94,7 +94,7 @@ _RATIOS, _LIMITS, _TOTALS = (1.0, 4.0, 8.0, 16.0, 32.0), (0.012, 0.014, 0.016, 0
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize(("total", "ratio", "tbt_s"), itertools.product(_TOTALS, _RATIOS, _LIMITS))
+@pytest.mark.parametrize(("total", "ratio", "tbt_s"), list(itertools.product(_TOTALS, _RATIOS, _LIMITS)))
 def test_the_map_is_confirmed_cell_by_cell(total: int, ratio: float, tbt_s: float) -> None:
     prompt = round(total * ratio / (1 + ratio))
     limit = None if np.isinf(tbt_s) else tbt_s
