@@ -140,12 +140,11 @@ class Mirror:
 
     def _let_in(self, now_ps: int) -> None:
         """Hand the requests told of since the last decision to the rules."""
-        rules, first = self.rules, self.rules.count
+        rules, arrivals = self.rules, list[int]()
         for name, new in self._coming.items():
             if rules.count == rules.capacity:
-                rules.arrive(now_ps)
+                self._announce(now_ps, arrivals)
                 self._compact()
-                first = rules.count
             predicted = new.asked.predicted_output_tokens
             i = rules.add(
                 prompt_tokens=new.prompt_tokens,
@@ -160,11 +159,16 @@ class Mirror:
                 edit.to_front(self.state, i)
             self.names.append(name)
             self.index[name] = i
-        rules.arrive(now_ps)
-        self.state.R["arrival"][first : rules.count] = [new.arrival_ps for new in self._coming.values()][
-            -(rules.count - first) :
-        ]
+            arrivals.append(new.arrival_ps)
+        self._announce(now_ps, arrivals)
         self._coming.clear()
+
+    def _announce(self, now_ps: int, arrivals: list[int]) -> None:
+        """Let the rules see the last requests added, which came at `arrivals`; these are used up."""
+        rules = self.rules
+        rules.arrive(now_ps)
+        self.state.R["arrival"][rules.count - len(arrivals) : rules.count] = arrivals
+        arrivals.clear()
 
     def leave(self, names: Iterable[str]) -> None:
         """Forget requests that have ended or were given up; names that are not here are passed over."""
@@ -184,7 +188,8 @@ class Mirror:
         """Renumber the requests that are still here from 0 on; double the tables when those are half of them."""
         live = sorted(self.index.values())
         rules = self.rules
-        rules.capacity = edit.compact(self.state, live, rules.capacity)
+        numbered = rules.policy.order == "order_fcfs"
+        rules.capacity = edit.compact(self.state, live, rules.capacity, numbered)
         rules._count = len(live)
         self.names = [self.names[i] for i in live]
         self.index = {name: i for i, name in enumerate(self.names)}

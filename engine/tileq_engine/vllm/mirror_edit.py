@@ -256,8 +256,11 @@ def shift_tokens(state: State, end: int, by: int) -> None:
             state.B["sorted"][bounded] = _TO_BE_PLACED
 
 
-def compact(state: State, live: list[int], capacity: int) -> int:
-    """Move the requests `live` to the front of the table, in their order; return its new capacity."""
+def compact(state: State, live: list[int], capacity: int, numbered: bool) -> int:
+    """Move the requests `live` to the front of the table, in their order; return its new capacity.
+
+    With `numbered` the order rule is "first come, first served", whose keys are the requests' numbers: they are new.
+    """
     places = np.asarray(live, dtype=np.int64)
     size = capacity if 2 * places.size < capacity else 2 * capacity
     moved = np.full(capacity, -1, dtype=np.int64)
@@ -282,6 +285,8 @@ def compact(state: State, live: list[int], capacity: int) -> int:
         }
     )
     state.R, state.H = R, H
+    if numbered:
+        R["key"][: places.size] = np.arange(places.size)
     return size
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,6 +75,59 @@ def test_tables_are_compacted_and_grow() -> None:
         now += STEP
         mirror.close(now)
     assert order == [f"s{k}" for k in range(70)]
+
+
+RULES: list[tuple[str, dict[str, Any]]] = [
+    ("sarathi", {}),
+    ("slai", {}),
+    ("slai", {"order": "paying_spf", "mean": "ewma"}),
+    ("rad", {}),
+    ("rad_general", {"levels": [[64, 48, 16, 1.0], [32, 0, 32, 2.0]]}),
+    ("aging", {"base": "sarathi"}),
+    ("sjf", {}),
+    ("svf", {}),
+    ("priority", {}),
+    ("vllm_v1", {}),
+    ("sarathi", {"tenant_quota": 2}),
+]
+
+
+def _stream(mirror: Mirror, seed: int, count: int) -> Iterator[tuple[dict[str, int], list[str]]]:
+    """Yield the decisions on a stream in overload, then until all have left; some give up."""
+    rng = np.random.default_rng(seed)
+    came, now = 0, 0
+    while came < count or len(mirror):
+        for _ in range(int(rng.integers(0, 4)) if came < count else 0):
+            mirror.add(
+                str(came),
+                Asked(float(rng.uniform(0.02, 0.2)), bool(rng.random() < 0.3), tenant=int(rng.integers(3))),
+                prompt_tokens=int(rng.integers(1, 90)),
+                output_tokens=int(rng.integers(1, 25)),
+                arrival_ps=now + came,
+                priority=int(rng.integers(3)),
+            )
+            came += 1
+        if rng.random() < 0.1 and came:
+            mirror.leave([str(int(rng.integers(came)))])
+        now += int(rng.integers(1, 50)) * 1_000_000
+        decision = mirror.decide(now, free(mirror))
+        assert error_of(mirror) is None
+        yield decision.tokens, decision.preempted
+        now = mirror.now_ps + int(rng.integers(1, 30)) * 1_000_000_000
+        mirror.close(now)
+
+
+@pytest.mark.parametrize(("name", "params"), RULES, ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize("blocks", [400, 14], ids=["ample", "tight"])
+def test_compacting_changes_no_decision(name: str, params: dict[str, Any], blocks: int) -> None:
+    """Numbers are given anew whenever the table is full; whoever waits then keeps its place in the line."""
+    config = EngineConfig(kv_tokens=16 * blocks, token_budget=64, max_num_seqs=6)
+    for seed in range(3):
+        small, large = (Mirror(policy(name, **params), config, tenants=3, capacity=c) for c in (8, 4096))
+        for k, (ours, theirs) in enumerate(zip(_stream(small, seed, 150), _stream(large, seed, 150), strict=True)):
+            assert ours == theirs, f"decision {k} of seed {seed}"
+            assert list(ours[0]) == list(theirs[0])
+        assert large.rules.count > 140 > small.rules.count, "one was compacted, the other not"
 
 
 def test_a_prefix_that_was_cached_shortens_the_prefill() -> None:
