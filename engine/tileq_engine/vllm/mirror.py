@@ -25,6 +25,7 @@ from tileq_theory.iteration_time import IterationTime
 
 _RUNNING = 2
 _LEAST = 1 << 12
+_NUMBERED = ("order_fcfs", "order_longest_prefix")  # orders that go by a request's number, at least now and then
 _MOST_PRIORITY = (1 << 31) - 1
 
 
@@ -140,12 +141,11 @@ class Mirror:
 
     def _let_in(self, now_ps: int) -> None:
         """Hand the requests told of since the last decision to the rules."""
-        rules, first = self.rules, self.rules.count
+        rules, arrivals = self.rules, list[int]()
         for name, new in self._coming.items():
             if rules.count == rules.capacity:
-                rules.arrive(now_ps)
+                self._arrive(now_ps, arrivals)
                 self._compact()
-                first = rules.count
             predicted = new.asked.predicted_output_tokens
             i = rules.add(
                 prompt_tokens=new.prompt_tokens,
@@ -156,15 +156,20 @@ class Mirror:
                 paying=new.asked.paying,
                 tenant=min(new.asked.tenant, rules.tenants - 1),
             )
+            arrivals.append(new.arrival_ps)
             if new.front:
                 edit.to_front(self.state, i)
             self.names.append(name)
             self.index[name] = i
-        rules.arrive(now_ps)
-        self.state.R["arrival"][first : rules.count] = [new.arrival_ps for new in self._coming.values()][
-            -(rules.count - first) :
-        ]
+        self._arrive(now_ps, arrivals)
         self._coming.clear()
+
+    def _arrive(self, now_ps: int, arrivals: list[int]) -> None:
+        """Announce the last `arrivals` of the table, who came before the clock that the rules count by."""
+        rules = self.rules
+        rules.arrive(now_ps)
+        self.state.R["arrival"][rules.count - len(arrivals) : rules.count] = arrivals
+        arrivals.clear()
 
     def leave(self, names: Iterable[str]) -> None:
         """Forget requests that have ended or were given up; names that are not here are passed over."""
@@ -184,7 +189,8 @@ class Mirror:
         """Renumber the requests that are still here from 0 on; double the tables when those are half of them."""
         live = sorted(self.index.values())
         rules = self.rules
-        rules.capacity = edit.compact(self.state, live, rules.capacity)
+        numbered = rules.policy.rules_under(rules.config)["order"] in _NUMBERED
+        rules.capacity = edit.compact(self.state, live, rules.capacity, numbered=numbered)
         rules._count = len(live)
         self.names = [self.names[i] for i in live]
         self.index = {name: i for i, name in enumerate(self.names)}
@@ -290,11 +296,6 @@ class Mirror:
         edit.shift_tokens(self.state, end_ps, by_ps)
 
     # ------------------------------------------------------------------ looking at it
-
-    def mean_iteration_ps(self) -> int:
-        """Mean iteration so far, picoseconds; 0 before the first."""
-        iterations, total = self.rules.facts("iters", "sum_dur")
-        return total // iterations if iterations else 0
 
     def counts(self) -> dict[str, int]:
         """Return how many requests decode, prefill and wait."""
