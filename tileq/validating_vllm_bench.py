@@ -290,17 +290,23 @@ def over_edges(rates: Sequence[float], edges: Sequence[float | None]) -> dict[st
     """Return lambda* over the edge, less 1, with its 95 % interval over the rounds; None where no edge is known.
 
     A round's ratio is that of the geometric mean of the two profiles' rates on its sides, sqrt(r_k r_{k+1}), to its
-    edge; the interval is Student's of their logarithms. With one rate for all, that one is on either side.
+    edge; with one rate for all, that one is on either side. The estimate is the mean of their logarithms.
+
+    Neighbouring rounds share a profile, so that these ratios are not independent, and their own spread is too small.
+    The half width is therefore Student's of the rounds' ratios to the profile on *one* side, which share nothing, with
+    the mean of the two variances (the side before, the side after). Where the profiles scatter much more than the edges
+    the ratios of both sides would have an interval of six tenths of that, and cover in 85 of 100 cases.
     """
     from tileq_engine.intervals import student_interval
 
     sides = list(pairwise(rates)) if len(rates) > 1 else [(rates[0], rates[0])] * len(edges)
-    logs = [0.5 * np.log(a * b) - np.log(edge) for (a, b), edge in zip(sides, edges, strict=True) if edge]
-    if not logs:
+    logs = np.array([np.log(both) - np.log(edge) for both, edge in zip(sides, edges, strict=True) if edge])
+    if not logs.size:
         return None
-    found = student_interval(logs)
-    low, high = (float(np.expm1(bound)) if np.isfinite(bound) else None for bound in (found.low, found.high))
-    return {"estimate": float(np.expm1(found.estimate)), "low": low, "high": high, "rounds": len(logs)}
+    halves = [student_interval(one).half_width for one in logs.T]
+    middle, half = float(logs.mean()), float(np.sqrt(np.mean(np.square(halves))))
+    low, high = (float(np.expm1(middle + s * half)) if np.isfinite(half) else None for s in (-1, 1))
+    return {"estimate": float(np.expm1(middle)), "low": low, "high": high, "rounds": len(logs)}
 
 
 def four(ttft: Any, gaps: Any, weights: Any = None) -> dict[str, float | None]:
