@@ -6,9 +6,9 @@ request may get, running and waiting alike: here it answers with what the rules 
 the requests they let in. Whom they preempt is preempted by vLLM's own means before. All else is vLLM's.
 
 The rules see a mirror of the engine (`mirror`). In asynchronous scheduling an iteration is decided while the one
-before runs: that one is then taken to last as long as the last ones did (their median, at most half of the shortest TBT
-limit), from when it really began; its tokens are moved when it has ended. So the mirror's clock is ahead by one iteration
-at most, and does not run away: ahead by a limit, every decode would seem late.
+before runs: that one is then taken to last as long as the last ones did (their median, at most half of the shortest
+TBT limit), from when it really began; its tokens are moved when it has ended. So the mirror's clock is ahead by one
+iteration at most, and does not run away: ahead by a limit, every decode would seem late.
 """
 
 from __future__ import annotations
