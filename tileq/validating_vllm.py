@@ -165,7 +165,7 @@ def _document(
                 "rates_by_profile_per_s": rates,
                 "edges_per_s": edges,
                 "rate_over_best_edge": None if best is None else rate / best - 1.0,
-                "rate_over_edge": over_edges(rates, cases[0]["edges_per_s"]),
+                "rate_over_edge": over_edges(rate, rates, cases[0]["edges_per_s"]),
                 "server_rate_per_s": None if online is None else online["rate_per_s"],
                 "server_rate_over_best_edge": None if online is None else online["rate_over_best_edge"],
                 "server_rate_over_edge": None if online is None else online["rate_over_edge"],

@@ -225,10 +225,10 @@ def read_settings(given: Mapping[str, Any] | str | Path | None = None, **default
 def _from_plan(plan: Any) -> dict[str, Any]:
     if plan is None:
         return {}
-    if not isinstance(plan, Mapping) or not {"token_budget", "max_num_seqs", "iteration_time"} <= set(plan):
-        raise InputError(
-            "plan is no document of `tileq plan --json`: token_budget, max_num_seqs or iteration_time lack"
-        )
+    needed = ("token_budget", "max_num_seqs", "iteration_time", "rate_per_s")
+    missing = list(needed) if not isinstance(plan, Mapping) else [name for name in needed if plan.get(name) is None]
+    if missing:
+        raise InputError(f"plan is no document of `tileq plan --json`: {', '.join(missing)} lack")
     if plan.get("engine", "vllm") != "vllm":
         raise InputError(f"the plan was made for {plan['engine']}; make one with --engine vllm")
     return {"plan": plan, "token_budget": plan["token_budget"], "max_num_seqs": plan["max_num_seqs"]}
