@@ -154,8 +154,9 @@ def test_an_edge_is_the_mean_of_its_rounds_and_lambda_lies_over_it() -> None:
 def test_the_interval_over_rounds_covers(of_profiles: float, of_edges: float) -> None:
     """Of 1500 validations in which lambda* is the edge at least 94 % have it in their interval; 95 % is stated.
 
-    A procedure that covers 95 % falls below that once in 25 such tests; the seed is fixed. The spread of a round's ratio
-    to the profiles on both its sides would cover in 85 % (profiles alone scatter) and 93 % (both do): neighbours share one.
+    A procedure that covers 95 % falls below that once in 25 such tests; the seed is fixed. The spread of a round's
+    ratio to the profiles on both its sides would cover in 85 % (profiles alone scatter) and 93 % (both do), since
+    neighbours share one.
     """
     rng = np.random.default_rng(4)
     covered = 0
