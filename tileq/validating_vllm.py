@@ -73,7 +73,7 @@ def validate_vllm(
     server
         Beside the offline engine with timed arrivals, drive an OpenAI-compatible server on the loopback with
         `vllm bench serve`. True is the default, since a server is what runs in production and the offline engine
-        cannot show what its API, its client and deciding ahead cost; False takes minutes less.
+        cannot show what its API and its client cost, and on a GPU deciding ahead; False takes minutes less.
     folder, resume
         Every finished step is kept in the folder, and with `resume` taken from there.
     """

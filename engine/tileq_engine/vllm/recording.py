@@ -212,9 +212,8 @@ class RecordedMirror(Mirror):
         """Follow vLLM where it did otherwise, and note that it did."""
         super().settle(ran, dropped)
         if not self.open:
-            if self._noted:
+            if self._noted:  # nothing of it ran: it was none
                 self.record.iterations.pop()
-                self._cut("vLLM ran nothing of what was decided")
             self._noted = False
             return
         if not self._noted:  # it was vLLM's own

@@ -240,7 +240,7 @@ def test_an_iteration_that_vllm_did_not_run_is_none_and_one_that_it_decided_is(t
     found = read_record(tmp_path / "record.jsonl")
     assert found.iterations == mirror.record.iterations and (found.cut, found.reason) == (
         0,
-        "vLLM ran nothing of what was decided",
+        "vLLM decided an iteration by itself",
     )
     assert [(it.members, it.otherwise, it.decided_ps // US) for it in found.iterations] == [
         ([(0, 10)], True, 2000),
