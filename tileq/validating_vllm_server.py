@@ -3,8 +3,8 @@
 A server has an iteration time of its own: its API process and the client run beside the engine, decisions are taken
 one iteration ahead (not on a CPU, where vLLM switches that off), and time is real. It is therefore profiled by what its
 scheduler records while it serves: a third of the seats in a closed loop, then four times the seats. lambda* of the fit
-to that, at the budget that it serves with, is the prediction. In between (the machine's speed wanders) further closed loops of four times the seats measure the
-edge; Poisson arrivals at fractions of lambda* give the latencies.
+to that, at the budget that it serves with, is the prediction. In between (the machine's speed wanders) further closed
+loops of four times the seats measure the edge; Poisson arrivals at fractions of lambda* give the latencies.
 """
 
 from __future__ import annotations
