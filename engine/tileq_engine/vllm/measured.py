@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["moments", "part_of", "rate_while_waiting_per_s", "saturated_rate_per_s"]
+__all__ = [
+    "moments",
+    "part_of",
+    "rate_while_waiting_per_s",
+    "saturated_iterations",
+    "saturated_rate_per_s",
+    "somebody_waits",
+]
 
 from dataclasses import replace
 
@@ -51,6 +58,23 @@ def moments(record: Record) -> tuple[Float[np.ndarray, "request"], Float[np.ndar
     return ttft, np.concatenate(gaps) if gaps else np.zeros(0)
 
 
+def saturated_iterations(waits: Bool[np.ndarray, "iteration"]) -> Bool[np.ndarray, "iteration"]:
+    """Return which iterations are of a saturated engine: those of stretches in which somebody always waits.
+
+    Of every stretch the first fifth is left out, and at least 25 iterations: the batch fills up then.
+
+    Examples
+    --------
+    >>> np.flatnonzero(saturated_iterations(np.arange(100) >= 40)).tolist()[:2]
+    [65, 66]
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], waits, [False]]).astype(int)))
+    counted = np.zeros(waits.size, dtype=bool)
+    for begin, end in edges.reshape(-1, 2):
+        counted[begin + max(_FILLING, (end - begin) // 5) : end] = True
+    return counted
+
+
 def rate_while_waiting_per_s(
     tokens: Float[np.ndarray, "iteration"],
     end_s: Float[np.ndarray, "iteration"],
@@ -59,9 +83,8 @@ def rate_while_waiting_per_s(
 ) -> float | None:
     """Return the rate at which requests are served while somebody waits, requests/s, by tokens.
 
-    Tokens over time of the iterations in stretches in which somebody always waits, over the tokens of a request; an
-    iteration lasts from the end of the one before. Of every stretch the first fifth is left out, and at least 25
-    iterations: the batch fills up then. None where less than 50 iterations are left.
+    Tokens over time of `saturated_iterations`, over the tokens of a request; an iteration lasts from the end of the one
+    before. None where there are less than 50.
 
     Parameters
     ----------
@@ -76,10 +99,7 @@ def rate_while_waiting_per_s(
     >>> round(rate_while_waiting_per_s(np.full(100, 30.0), 0.01 * np.arange(100), always, 60.0), 9)
     50.0
     """
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], waits, [False]]).astype(int)))
-    counted = np.zeros(waits.size, dtype=bool)
-    for begin, end in edges.reshape(-1, 2):
-        counted[begin + max(_FILLING, (end - begin) // 5) : end] = True
+    counted = saturated_iterations(waits)
     if int(counted.sum()) < _LEAST_BUSY:
         return None
     lasted = np.diff(end_s, prepend=end_s[0])
@@ -88,16 +108,21 @@ def rate_while_waiting_per_s(
 
 def saturated_rate_per_s(record: Record, tokens_per_request: float) -> float | None:
     """Return `rate_while_waiting_per_s` of a record; None when hardly anybody waits."""
+    landed = [it for it in record.iterations if it.landed_ps >= 0]
+    if not landed:
+        return None
+    tokens = np.array([float(it.shape[0]) for it in landed])
+    ends = np.array([it.landed_ps / PS_PER_S for it in landed])
+    return rate_while_waiting_per_s(tokens, ends, somebody_waits(record), tokens_per_request)
+
+
+def somebody_waits(record: Record) -> Bool[np.ndarray, "iteration"]:
+    """Return, for every iteration whose output is there, whether a request waited that it did not let in."""
     after = np.sort([told.after_ps for told in record.requests])
     seen = set[int]()
-    waits, tokens, landed = [], [], []
+    waits = []
     for it in record.iterations:
         seen.update(i for i, _ in it.members)
-        if it.landed_ps < 0:
-            continue
-        tokens.append(float(it.shape[0]))
-        landed.append(it.landed_ps / PS_PER_S)
-        waits.append(int(np.searchsorted(after, it.decided_ps)) > len(seen))
-    if not waits:
-        return None
-    return rate_while_waiting_per_s(np.array(tokens), np.array(landed), np.array(waits), tokens_per_request)
+        if it.landed_ps >= 0:
+            waits.append(int(np.searchsorted(after, it.decided_ps)) > len(seen))
+    return np.array(waits, dtype=bool)
