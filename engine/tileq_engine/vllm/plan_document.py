@@ -24,10 +24,10 @@ def checked_plan(plan: Any) -> Mapping[str, Any]:
 
     Examples
     --------
-    >>> checked_plan({"token_budget": 64, "max_num_seqs": 8, "rate_per_s": "x", "iteration_time": {"token_s": 1e-5}})
+    >>> checked_plan({"token_budget": 64, "max_num_seqs": 8, "rate_per_s": -1, "iteration_time": {"token_s": 1e-5}})
     Traceback (most recent call last):
         ...
-    tileq_theory.errors.InputError: rate_per_s of the plan is 'x'; expected a number
+    tileq_theory.errors.InputError: rate_per_s of the plan is -1; expected a number that is 0 or more
     """
     lacking = list(_NEEDED) if not isinstance(plan, Mapping) else [name for name in _NEEDED if name not in plan]
     if lacking:
