@@ -73,7 +73,7 @@ def validate_vllm(
     server
         Beside the offline engine with timed arrivals, drive an OpenAI-compatible server on the loopback with
         `vllm bench serve`. True is the default, since a server is what runs in production and the offline engine
-        cannot show what its API, its client and deciding ahead cost; False takes minutes less.
+        cannot show what its API and its client cost, and on a GPU deciding ahead; False takes minutes less.
     folder, resume
         Every finished step is kept in the folder, and with `resume` taken from there.
     """
@@ -181,7 +181,7 @@ def _document(
                 "rates_by_profile_per_s": rates,
                 "edges_per_s": edges,
                 "rate_over_best_edge": None if best is None else rate / best - 1.0,
-                "rate_over_edge": over_edges(rates, cases[0]["edges_per_s"]),
+                "rate_over_edge": over_edges(rate, rates, cases[0]["edges_per_s"]),
                 "server_rate_per_s": None if online is None else online["rate_per_s"],
                 "server_rate_over_best_edge": None if online is None else online["rate_over_best_edge"],
                 "server_rate_over_edge": None if online is None else online["rate_over_edge"],

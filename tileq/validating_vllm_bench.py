@@ -1,7 +1,7 @@
 """vLLM's offline engine in a validation: profiled, driven around lambda*, simulated, replayed.
 
 The machine's speed wanders, and one saturated run is a sample of it. So the edge is measured in rounds, profiles in
-between, by a closed loop of twice as many requests as there are seats.
+between, by a closed loop of four times as many requests as there are seats.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +50,7 @@ SCHEDULERS = {
 BLOCK_TOKENS = 32
 _PROFILE_STEPS = 25
 ROUNDS = 5
-CROWD = 2  # requests in a saturated system, over its seats
+CROWD = 4  # requests in a saturated system, over its seats
 STALL = 20.0  # times its fit: an iteration that takes longer stood still for a reason outside the engine
 _COEFFICIENTS = ("launch_s", "weight_floor_s", "tile_s", "tile_tokens", "token_s", "pair_s", "kv_token_s", "sequence_s")
 THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
@@ -286,21 +285,31 @@ def edge_of(edges: Sequence[float | None]) -> dict[str, Any]:
     return {"edge_per_s": found and found.estimate, "edge_halfwidth_per_s": half, "edges_per_s": list(edges)}
 
 
-def over_edges(rates: Sequence[float], edges: Sequence[float | None]) -> dict[str, Any] | None:
-    """Return lambda* over the edge, less 1, with its 95 % interval over the rounds; None where no edge is known.
+def over_edges(rate: float, rates: Sequence[float], edges: Sequence[float | None]) -> dict[str, Any] | None:
+    """Return lambda* over the mean edge, less 1, with its 95 % interval; None where no edge is known.
 
-    A round's ratio is that of the geometric mean of the two profiles' rates on its sides, sqrt(r_k r_{k+1}), to its
-    edge; the interval is Student's of their logarithms. With one rate for all, that one is on either side.
+    The estimate is `rate`, of the fit to all profiles, over the mean of the rounds' edges. Its half width is that of
+    the difference of two means, of log `rates` (a profile each) and of log `edges`, taken as independent samples with
+    Welch's degrees of freedom; profiles and rounds take turns, so that a drift they share makes it too wide.
     """
-    from tileq_engine.intervals import student_interval
+    from scipy.special import stdtrit
 
-    sides = list(pairwise(rates)) if len(rates) > 1 else [(rates[0], rates[0])] * len(edges)
-    logs = [0.5 * np.log(a * b) - np.log(edge) for (a, b), edge in zip(sides, edges, strict=True) if edge]
-    if not logs:
+    known = np.array([edge for edge in edges if edge])
+    if not known.size:
         return None
-    found = student_interval(logs)
-    low, high = (float(np.expm1(bound)) if np.isfinite(bound) else None for bound in (found.low, found.high))
-    return {"estimate": float(np.expm1(found.estimate)), "low": low, "high": high, "rounds": len(logs)}
+    over = rate / float(known.mean())
+    found: dict[str, Any] = {"estimate": over - 1.0, "low": None, "high": None, "rounds": int(known.size)}
+    samples = [np.log(np.asarray(rates, dtype=float)), np.log(known)]
+    if min(sample.size for sample in samples) < 2:
+        return found
+    parts = np.array([float(sample.var(ddof=1)) / sample.size for sample in samples])
+    half = 0.0
+    if parts.sum() > 0:
+        freedom = parts.sum() ** 2 / float(
+            sum(p**2 / (sample.size - 1) for p, sample in zip(parts, samples, strict=True))
+        )
+        half = float(stdtrit(freedom, 0.975) * np.sqrt(parts.sum()))
+    return {**found, "low": over * float(np.exp(-half)) - 1.0, "high": over * float(np.exp(half)) - 1.0}
 
 
 def four(ttft: Any, gaps: Any, weights: Any = None) -> dict[str, float | None]:

@@ -25,6 +25,7 @@ import numpy as np  # noqa: E402
 from tileq.validating_vllm_bench import Fitted, model_folder  # noqa: E402
 from tileq_engine.config import EngineConfig  # noqa: E402
 from tileq_engine.executor.validation_case import case_requests  # noqa: E402
+from tileq_engine.intervals import student_interval  # noqa: E402
 from tileq_engine.registry import policy  # noqa: E402
 from tileq_engine.requests import Requests  # noqa: E402
 from tileq_engine.simulator import simulate  # noqa: E402
@@ -37,7 +38,6 @@ PAYING_SHARE = 0.2
 BLOCKS, BLOCK = 2000, 32
 SLAI = {"order": "paying_spf", "mean": "ewma"}
 WIDER = f"vLLM, budget {WIDE}"
-_T95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262, 12: 2.201}
 Row = dict[str, float]
 
 
@@ -156,8 +156,8 @@ def row_of(ttft_s: np.ndarray, gaps_s: dict[str, np.ndarray], paying: np.ndarray
 
 def interval(values: list[float]) -> list[float]:
     """Return the mean and half of its 95 % interval over replications."""
-    half = _T95[len(values)] * float(np.std(values, ddof=1)) / len(values) ** 0.5
-    return [float(np.mean(values)), half]
+    found = student_interval(values)
+    return [found.estimate, found.half_width]
 
 
 def ratio(ours: list[float], theirs: list[float]) -> list[float]:

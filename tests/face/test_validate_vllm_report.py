@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
+from scipy.stats import ttest_ind
 
 from tileq.cli.validate_vllm import render_vllm
 from tileq.validating import Validated
@@ -118,22 +121,49 @@ def test_a_fit_comes_back_out_of_its_document() -> None:
 
 
 def test_four_figures_of_nothing_are_none() -> None:
-    import numpy as np
-
     assert set(four(np.full(3, np.nan), np.zeros(0)).values()) == {None}
     with pytest.raises(InputError, match="each once"):
         sequence([])
 
 
-def test_an_edge_is_the_mean_of_its_rounds_and_lambda_lies_over_it_round_by_round() -> None:
-    """By hand: t of 2 degrees is 4.302653; the logs of the ratios are -log 1.1, 0 and log 1.1."""
+def test_an_edge_is_the_mean_of_its_rounds_and_lambda_lies_over_it() -> None:
+    """By hand: t of 2 degrees is 4.302653; the interval of a difference of means is scipy's own (Welch)."""
     found = edge_of([10.0, 11.0, None, 12.0])
     assert found["edge_per_s"] == 11.0 and found["edges_per_s"] == [10.0, 11.0, None, 12.0]
     assert found["edge_halfwidth_per_s"] == pytest.approx(4.302653 / 3**0.5, rel=1e-6)
     assert edge_of([None, None])["edge_per_s"] is None and edge_of([7.0])["edge_halfwidth_per_s"] is None
-    over = over_edges([10.0, 10.0, 40.0, 10.0], [11.0, 20.0, 20.0 / 1.1])
-    assert over is not None and over["rounds"] == 3 and over["estimate"] == pytest.approx(0.0, abs=1e-12)
-    assert over["high"] == pytest.approx(1.1 ** (4.302653 / 3**0.5) - 1, rel=1e-6)
-    assert (1 + over["low"]) * (1 + over["high"]) == pytest.approx(1.0, rel=1e-9)
-    assert over_edges([10.0], [None]) is None
-    assert over_edges([10.0], [8.0]) == {"estimate": pytest.approx(0.25), "low": None, "high": None, "rounds": 1}
+    rates, edges = [10.0, 10.0, 40.0, 10.0], [11.0, 20.0, 18.0]
+    over = over_edges(14.7, rates, [*edges, None])
+    assert over is not None and over["rounds"] == 3 and over["estimate"] == pytest.approx(14.7 / (49 / 3) - 1)
+    known = ttest_ind(np.log(rates), np.log(edges), equal_var=False).confidence_interval(0.95)
+    half = (known.high - known.low) / 2
+    assert (1 + over["high"]) / (1 + over["estimate"]) == pytest.approx(math.exp(half), rel=1e-9)
+    assert (1 + over["low"]) / (1 + over["estimate"]) == pytest.approx(math.exp(-half), rel=1e-9)
+    assert over_edges(10.0, [10.0], [None]) is None
+    one = {"estimate": pytest.approx(0.25), "low": None, "high": None, "rounds": 1}
+    assert over_edges(10.0, [10.0], [8.0]) == one
+    assert over_edges(10.0, [10.0, 10.0], [8.0, 8.0]) == {
+        **one,
+        "low": pytest.approx(0.25),
+        "high": pytest.approx(0.25),
+        "rounds": 2,
+    }
+
+
+@pytest.mark.parametrize(("of_profiles", "of_edges"), [(0.1, 0.0), (0.1, 0.1), (0.0, 0.1)])
+def test_the_interval_over_rounds_covers(of_profiles: float, of_edges: float) -> None:
+    """Of 1500 validations in which lambda* is the edge at least 94 % have it in their interval; 95 % is stated.
+
+    A procedure that covers 95 % falls below that once in 25 such tests; the seed is fixed. The spread of a round's
+    ratio to the profiles on both its sides would cover in 85 % (profiles alone scatter) and 93 % (both do), since
+    neighbours share one.
+    """
+    rng = np.random.default_rng(4)
+    covered = 0
+    for _ in range(1500):
+        rates = np.exp(rng.normal(0.0, of_profiles, 6)).tolist()
+        edges = np.exp(rng.normal(0.0, of_edges, 5)).tolist()
+        found = over_edges(float(np.exp(np.mean(np.log(rates)))), rates, edges)
+        assert found is not None
+        covered += found["low"] <= 0.0 <= found["high"]
+    assert covered >= 0.94 * 1500

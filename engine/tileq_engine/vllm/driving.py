@@ -48,12 +48,9 @@ class Driven:
 
     def saturated_rate_per_s(self, tokens_per_request: float) -> float | None:
         """Return the rate at which requests are served while others wait, by tokens; None when hardly any wait."""
-        busy = np.flatnonzero(self.waiting > 0)
-        if busy.size < 50:
-            return None
-        first, last = busy[busy.size // 5], busy[-1]  # the batch has filled up by then
-        span = float(self.steps[last, 0] - self.steps[first, 0])
-        return float(self.steps[first + 1 : last + 1, 2].sum()) / tokens_per_request / span
+        from tileq_engine.vllm.measured import rate_while_waiting_per_s
+
+        return rate_while_waiting_per_s(self.steps[:, 2], self.steps[:, 0], self.waiting > 0, tokens_per_request)
 
 
 def make_engine(folder: str, scheduler: str | None, tileq: dict[str, Any] | None = None, **options: Any) -> Any:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-__all__ = ["moments", "part_of", "saturated_rate_per_s"]
+__all__ = ["moments", "part_of", "rate_while_waiting_per_s", "saturated_rate_per_s"]
 
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from tileq_engine.clock import PS_PER_S
 from tileq_engine.vllm.recording import Record
 
-_LEAST_BUSY = 50  # iterations with somebody waiting, for a rate
+_LEAST_BUSY = 50  # iterations for a rate
+_FILLING = 25  # iterations in which the batch fills up
 
 
 def part_of(record: Record, first: int, last: int) -> Record:
@@ -50,22 +51,53 @@ def moments(record: Record) -> tuple[Float[np.ndarray, "request"], Float[np.ndar
     return ttft, np.concatenate(gaps) if gaps else np.zeros(0)
 
 
-def saturated_rate_per_s(record: Record, tokens_per_request: float) -> float | None:
-    """Return the rate at which requests are served while others wait, by tokens; None when hardly any wait.
+def rate_while_waiting_per_s(
+    tokens: Float[np.ndarray, "iteration"],
+    end_s: Float[np.ndarray, "iteration"],
+    waits: Bool[np.ndarray, "iteration"],
+    tokens_per_request: float,
+) -> float | None:
+    """Return the rate at which requests are served while somebody waits, requests/s, by tokens.
 
-    The first fifth of those iterations, in which the batch fills up, is left out.
+    Tokens over time of the iterations in stretches in which somebody always waits, over the tokens of a request; an
+    iteration lasts from the end of the one before. Of every stretch the first fifth is left out, and at least 25
+    iterations: the batch fills up then. None where less than 50 iterations are left.
+
+    Parameters
+    ----------
+    tokens, end_s
+        Tokens that each iteration computed, and when it ended.
+    waits
+        Whether somebody waited when it was decided.
+
+    Examples
+    --------
+    >>> always = np.ones(100, dtype=bool)
+    >>> round(rate_while_waiting_per_s(np.full(100, 30.0), 0.01 * np.arange(100), always, 60.0), 9)
+    50.0
     """
-    after = np.array([told.after_ps for told in record.requests])
-    seen = set[int]()
-    busy, tokens, landed = [], [], []
-    for k, it in enumerate(record.iterations):
-        seen.update(i for i, _ in it.members)
-        tokens.append(it.shape[0])
-        landed.append(it.landed_ps)
-        if it.landed_ps >= 0 and int(np.count_nonzero(after < it.decided_ps)) > len(seen):
-            busy.append(k)
-    if len(busy) < _LEAST_BUSY:
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], waits, [False]]).astype(int)))
+    counted = np.zeros(waits.size, dtype=bool)
+    for begin, end in edges.reshape(-1, 2):
+        counted[begin + max(_FILLING, (end - begin) // 5) : end] = True
+    if int(counted.sum()) < _LEAST_BUSY:
         return None
-    first, last = busy[len(busy) // 5], busy[-1]
-    span = (landed[last] - landed[first]) / PS_PER_S
-    return float(sum(tokens[first + 1 : last + 1])) / tokens_per_request / span if span > 0 else None
+    lasted = np.diff(end_s, prepend=end_s[0])
+    return float(tokens[counted].sum() / lasted[counted].sum()) / tokens_per_request
+
+
+def saturated_rate_per_s(record: Record, tokens_per_request: float) -> float | None:
+    """Return `rate_while_waiting_per_s` of a record; None when hardly anybody waits."""
+    after = np.sort([told.after_ps for told in record.requests])
+    seen = set[int]()
+    waits, tokens, landed = [], [], []
+    for it in record.iterations:
+        seen.update(i for i, _ in it.members)
+        if it.landed_ps < 0:
+            continue
+        tokens.append(float(it.shape[0]))
+        landed.append(it.landed_ps / PS_PER_S)
+        waits.append(int(np.searchsorted(after, it.decided_ps)) > len(seen))
+    if not waits:
+        return None
+    return rate_while_waiting_per_s(np.array(tokens), np.array(landed), np.array(waits), tokens_per_request)

@@ -25,6 +25,7 @@ from tileq_theory.iteration_time import IterationTime
 
 _RUNNING = 2
 _LEAST = 1 << 12
+_NUMBERED = ("order_fcfs", "order_longest_prefix")  # orders that go by a request's number, at least now and then
 _MOST_PRIORITY = (1 << 31) - 1
 
 
@@ -143,7 +144,7 @@ class Mirror:
         rules, arrivals = self.rules, list[int]()
         for name, new in self._coming.items():
             if rules.count == rules.capacity:
-                self._announce(now_ps, arrivals)
+                self._arrive(now_ps, arrivals)
                 self._compact()
             predicted = new.asked.predicted_output_tokens
             i = rules.add(
@@ -155,16 +156,16 @@ class Mirror:
                 paying=new.asked.paying,
                 tenant=min(new.asked.tenant, rules.tenants - 1),
             )
+            arrivals.append(new.arrival_ps)
             if new.front:
                 edit.to_front(self.state, i)
             self.names.append(name)
             self.index[name] = i
-            arrivals.append(new.arrival_ps)
-        self._announce(now_ps, arrivals)
+        self._arrive(now_ps, arrivals)
         self._coming.clear()
 
-    def _announce(self, now_ps: int, arrivals: list[int]) -> None:
-        """Let the rules see the last requests added, which came at `arrivals`; these are used up."""
+    def _arrive(self, now_ps: int, arrivals: list[int]) -> None:
+        """Announce the last `arrivals` of the table, who came before the clock that the rules count by."""
         rules = self.rules
         rules.arrive(now_ps)
         self.state.R["arrival"][rules.count - len(arrivals) : rules.count] = arrivals
@@ -188,8 +189,8 @@ class Mirror:
         """Renumber the requests that are still here from 0 on; double the tables when those are half of them."""
         live = sorted(self.index.values())
         rules = self.rules
-        numbered = rules.policy.order == "order_fcfs"
-        rules.capacity = edit.compact(self.state, live, rules.capacity, numbered)
+        numbered = rules.policy.rules_under(rules.config)["order"] in _NUMBERED
+        rules.capacity = edit.compact(self.state, live, rules.capacity, numbered=numbered)
         rules._count = len(live)
         self.names = [self.names[i] for i in live]
         self.index = {name: i for i, name in enumerate(self.names)}
@@ -295,11 +296,6 @@ class Mirror:
         edit.shift_tokens(self.state, end_ps, by_ps)
 
     # ------------------------------------------------------------------ looking at it
-
-    def mean_iteration_ps(self) -> int:
-        """Mean iteration so far, picoseconds; 0 before the first."""
-        iterations, total = self.rules.facts("iters", "sum_dur")
-        return total // iterations if iterations else 0
 
     def counts(self) -> dict[str, int]:
         """Return how many requests decode, prefill and wait."""

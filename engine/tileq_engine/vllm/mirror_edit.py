@@ -256,10 +256,11 @@ def shift_tokens(state: State, end: int, by: int) -> None:
             state.B["sorted"][bounded] = _TO_BE_PLACED
 
 
-def compact(state: State, live: list[int], capacity: int, numbered: bool) -> int:
+def compact(state: State, live: list[int], capacity: int, *, numbered: bool) -> int:
     """Move the requests `live` to the front of the table, in their order; return its new capacity.
 
-    With `numbered` the order rule is "first come, first served", whose keys are the requests' numbers: they are new.
+    `numbered`: the order rule goes by a request's number (first come, first served). Then those who wait have new ones
+    in the queue as well, else whoever comes from now on would have a lower number than they.
     """
     places = np.asarray(live, dtype=np.int64)
     size = capacity if 2 * places.size < capacity else 2 * capacity
@@ -267,6 +268,9 @@ def compact(state: State, live: list[int], capacity: int, numbered: bool) -> int
     moved[places] = np.arange(places.size)
     R = np.zeros(size, dtype=state.R.dtype)
     R[: places.size] = state.R[places]
+    if numbered:
+        by_number = np.flatnonzero(R["key"][: places.size] == places)
+        R["key"][by_number] = by_number
     for name in ("admit", "prefill_end", "first", "last", "finish"):
         R[name][places.size :] = -1
     R["victim"] = -1
@@ -285,8 +289,6 @@ def compact(state: State, live: list[int], capacity: int, numbered: bool) -> int
         }
     )
     state.R, state.H = R, H
-    if numbered:
-        R["key"][: places.size] = np.arange(places.size)
     return size
 
 

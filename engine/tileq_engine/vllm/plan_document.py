@@ -20,7 +20,7 @@ _ATTENTION = ("attention_pairs", "kv_read_tokens")
 def checked_plan(plan: Any) -> Mapping[str, Any]:
     """Return `plan` where it is a document of `tileq plan --engine vllm --json`; raise `InputError` else.
 
-    Only what a scheduler looks at is asked for; a key that it does without may be left out, or be null.
+    Only what a scheduler looks at is asked for; a key that it can do without may be left out, or be null.
 
     Examples
     --------
@@ -29,7 +29,7 @@ def checked_plan(plan: Any) -> Mapping[str, Any]:
         ...
     tileq_theory.errors.InputError: rate_per_s of the plan is -1; expected a number that is 0 or more
     """
-    lacking = list(_NEEDED) if not isinstance(plan, Mapping) else [name for name in _NEEDED if name not in plan]
+    lacking = list(_NEEDED) if not isinstance(plan, Mapping) else [n for n in _NEEDED if plan.get(n) is None]
     if lacking:
         raise InputError(f"plan is no document of `tileq plan --json`: {', '.join(lacking)} lack")
     if plan.get("engine", "vllm") != "vllm":

@@ -22,10 +22,12 @@ from tileq_engine.config import EngineConfig
 from tileq_engine.policy import Policy
 from tileq_engine.vllm.asked import Asked
 from tileq_engine.vllm.mirror import Decision, Mirror
+from tileq_engine.vllm.mirror_edit import slot_of
 from tileq_theory.errors import InputError
 from tileq_theory.iteration_time import IterationTime
 
 KIND = "tileq vllm record"
+_KEPT = 256  # iterations that stay in memory where they are written to a file: those in flight, and some
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +87,6 @@ class Record:
     cut: int | None = None
     reason: str = ""
 
-    def cut_here(self, reason: str) -> None:
-        """Note that a simulator cannot follow from here on."""
-        if self.cut is None:
-            self.cut, self.reason = len(self.iterations), reason
-
     def last_arrival(self) -> int:
         """Return how many iterations had been decided when the last request came."""
         latest = max((told.after_ps for told in self.requests), default=-1)
@@ -115,7 +112,10 @@ class Record:
 
 
 class RecordedMirror(Mirror):
-    """A mirror that keeps a `Record`, and writes it to `path` where one is given."""
+    """A mirror that keeps a `Record`; where `path` is given it writes it there, and keeps of it but the end.
+
+    A server may run for weeks: what is written down does not stay in memory.
+    """
 
     def __init__(
         self,
@@ -127,9 +127,12 @@ class RecordedMirror(Mirror):
         path: Path | None = None,
     ) -> None:
         self.record = Record(token_budget=config.token_budget)
-        self._places: dict[str, int] = {}
+        self._places: dict[str, int] = {}  # of the requests that are here
+        self._told = self._let_go = 0  # requests told of; iterations that are in the file alone
         self._decided_ps = -1
         self._file: TextIO | None = None
+        self._keeps = path is None
+        self._noted = False  # the open iteration is the record's last
         super().__init__(policy, config, time=time, tenants=tenants)
         if path is not None:
             try:
@@ -163,8 +166,7 @@ class RecordedMirror(Mirror):
         )
         new = self._coming[name]
         if front or name in self._places:
-            self.record.cut_here(f"request {name} came back, or ahead of all others")
-            return
+            self._cut(f"request {name} came back, or ahead of all others")
         foreseen = new.asked.predicted_output_tokens
         told = Told(
             name=name,
@@ -178,8 +180,10 @@ class RecordedMirror(Mirror):
             paying=new.asked.paying,
             tenant=min(new.asked.tenant, self.rules.tenants - 1),
         )
-        self._places[name] = len(self.record.requests)
-        self.record.requests.append(told)
+        self._places[name] = self._told
+        self._told += 1
+        if self._keeps:
+            self.record.requests.append(told)
         self._write({"request": asdict(told)})
 
     def leave(self, names: Iterable[str]) -> None:
@@ -189,39 +193,64 @@ class RecordedMirror(Mirror):
         if given_up:
             self._cut("a request was given up before its end")
         super().leave(names)
-        if given_up and not len(self) and self.record.iterations:
+        for name in names:
+            self._places.pop(name, None)
+        if given_up and not len(self) and self.record.iterations and not self.open:  # else that is seen as it ends
             self.record.iterations[-1].alone = True
-            self._write({"alone": len(self.record.iterations) - 1})
+            self._write({"alone": self._let_go + len(self.record.iterations) - 1})
 
     def decide(self, now_ps: int, free_blocks: int) -> Decision:
         """Form a batch, and note it."""
         decision = super().decide(now_ps, free_blocks)
         self._decided_ps = self.now_ps
+        self._noted = bool(decision.tokens)
         if decision.tokens:
-            prefills = set(decision.prefills)
-            members = [
-                (self._places[name], tokens if name in prefills else 0) for name, tokens in decision.tokens.items()
-            ]
-            self.record.iterations.append(Iteration(self.now_ps, members, self.shape()))
+            self._note(decision.tokens, set(decision.prefills))
         return decision
 
     def settle(self, ran: Mapping[str, tuple[int, int]], dropped: Mapping[str, bool]) -> None:
         """Follow vLLM where it did otherwise, and note that it did."""
         super().settle(ran, dropped)
-        if self.record.iterations:
-            last = self.record.iterations[-1]
-            last.otherwise, last.shape = True, self.shape()
+        if not self.open:
+            if self._noted:  # nothing of it ran: it was none
+                self.record.iterations.pop()
+            self._noted = False
+            return
+        if not self._noted:  # it was vLLM's own
+            self._note({name: tokens for name, (tokens, _) in ran.items()}, {n for n in ran if not self._decodes(n)})
+            self._noted = True
+        last = self.record.iterations[-1]
+        last.otherwise, last.shape = True, self.shape()
+
+    def _note(self, tokens: Mapping[str, int], prefills: set[str]) -> None:
+        places = self._places  # vLLM, deciding by itself, may run somebody of whom the rules were not told
+        members = [(places[n], count if n in prefills else 0) for n, count in tokens.items() if n in places]
+        self.record.iterations.append(Iteration(self.now_ps, members, self.shape()))
+
+    def _decodes(self, name: str) -> bool:
+        """Return whether a member of the open batch decodes in it."""
+        slot = slot_of(self.state, self.index[name]) if name in self.index else -1
+        return slot >= 0 and int(self.state.B["dec"][slot]) == 1
 
     def close(self, end_ps: int) -> list[str]:
         """End the open iteration, and note when."""
-        was_open = self.open
+        was_open, noted = self.open, self._noted
         ended = super().close(end_ps)
-        if was_open:
+        if was_open and noted:
+            self._noted = False
             last = self.record.iterations[-1]
             last.closed_ps = last.landed_ps = self.now_ps
             last.alone = not len(self)
             self._write({"iteration": asdict(last)})
+            self._forget_written()
         return ended
+
+    def _forget_written(self) -> None:
+        """Let the first iterations go once twice as many as are kept have been written."""
+        kept = self.record.iterations
+        if not self._keeps and len(kept) >= 2 * _KEPT:
+            self._let_go += len(kept) - _KEPT
+            del kept[:-_KEPT]
 
     def shift(self, end_ps: int, by_ps: int) -> None:
         """Move tokens to when they were there, and note it."""
@@ -229,12 +258,13 @@ class RecordedMirror(Mirror):
         for k in range(len(self.record.iterations) - 1, -1, -1):
             if self.record.iterations[k].closed_ps == end_ps:
                 self.record.iterations[k].landed_ps = end_ps + by_ps
-                self._write({"landed": [k, end_ps + by_ps]})
+                self._write({"landed": [self._let_go + k, end_ps + by_ps]})
                 break
 
     def blank(self, now_ps: int) -> None:
         """Leave an iteration to vLLM; a simulator cannot follow from here on."""
         self._cut("vLLM decided an iteration by itself")
+        self._noted = False
         super().blank(now_ps)
 
     def unseat(self, name: str, prompt_tokens: int) -> None:
@@ -258,7 +288,7 @@ class RecordedMirror(Mirror):
 
     def _cut(self, reason: str) -> None:
         if self.record.cut is None:
-            self.record.cut_here(reason)
+            self.record.cut, self.record.reason = self._let_go + len(self.record.iterations), reason
             self._write({"cut": self.record.cut, "reason": reason})
 
     def _write(self, line: Mapping[str, Any]) -> None:

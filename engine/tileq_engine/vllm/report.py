@@ -55,12 +55,13 @@ class Reporter:
         self._written = self._logged = self._refitted = time.monotonic()
         self._fitted_iterations = self.refits = 0
         self._promised = 0.0 if settings.plan is None else float(settings.plan["rate_per_s"])
-        self.most_tokens = int(vllm_config.scheduler_config.max_num_batched_tokens)
+        limits = vllm_config.scheduler_config
+        self.most_tokens = int(getattr(limits, "max_num_scheduled_tokens", None) or limits.max_num_batched_tokens)
 
-    def warn_once(self, logger: Any, line: str) -> None:
-        """Write `line` to the log, the first time."""
-        if line not in self._warned:
-            self._warned.add(line)
+    def warn_once(self, logger: Any, line: str, kind: str = "") -> None:
+        """Write `line` to the log, the first time, or the first of its `kind` where clients can make it another."""
+        if (kind or line) not in self._warned:
+            self._warned.add(kind or line)
             logger.warning("tileq: %s", line)
 
     def saw_limit(self, logger: Any, asked: Asked) -> None:
@@ -72,6 +73,7 @@ class Reporter:
                 logger,
                 f"a TBT limit of {asked.tbt_limit_s:g} s cannot be met (the shortest iteration takes "
                 f"{self._floor_s:.4g} s); such requests are served as soon as they can be",
+                kind="unreachable",
             )
 
     def decided(self, ours_ns: int, vllm_ns: int, stock: bool) -> None:
@@ -81,17 +83,19 @@ class Reporter:
         self.decide_ns += ours_ns
         self.vllm_ns += vllm_ns
 
-    def ran(self, now_ps: int, start_ps: int, shape: tuple[int, int, int, int]) -> None:
-        """Count an iteration that has its output now.
+    def ran(self, now_ps: int, decided_ps: int, shape: tuple[int, int, int, int]) -> int:
+        """Count an iteration that has its output now; return the picoseconds that it took.
 
         It began when the one before had its own, since what the engine does in between holds it up; after an idle
-        engine it began when it was decided, at `start_ps`.
+        engine it began when it was decided.
         """
-        duration = now_ps - (max(self._last_end_ps, min(start_ps, now_ps)) if self._idle else self._last_end_ps)
+        began = max(self._last_end_ps, min(decided_ps, now_ps)) if self._idle else self._last_end_ps
+        duration = max(1, now_ps - began)
         self._last_end_ps, self._idle = now_ps, not len(self.mirror)
         self.iterations += 1
         self.busy_ps += duration
         self.recent.append((*shape, duration))
+        return duration
 
     def idles(self) -> None:
         """Note that the engine has nothing to run."""
@@ -157,7 +161,11 @@ class Reporter:
             return
         self._refitted, self._fitted_iterations = now, self.iterations
         limit = min(tier.tbt_limit_s for tier in self.settings.tiers.values())
-        found = refit(list(self.recent), plan["workload"]["demand"], online, limit)
+        try:
+            found = refit(list(self.recent), plan["workload"]["demand"], online, limit)
+        except Exception as error:  # whatever is wrong with a fit is no reason to stop serving
+            self.warn_once(logger, f"refitting failed ({error!r}); budget and offset stay", kind="refit")
+            return
         self.refits += 1
         if abs(found.rate_per_s - self._promised) < online.least_change * self._promised:
             return

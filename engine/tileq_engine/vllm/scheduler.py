@@ -6,7 +6,9 @@ request may get, running and waiting alike: here it answers with what the rules 
 the requests they let in. Whom they preempt is preempted by vLLM's own means before. All else is vLLM's.
 
 The rules see a mirror of the engine (`mirror`). In asynchronous scheduling an iteration is decided while the one
-before runs: it is then taken to end one mean iteration after it began, and corrected when it has.
+before runs: that one is then taken to last as long as the last ones did (their median, at most half of the shortest
+TBT limit), from when it really began; its tokens are moved when it has ended. So the mirror's clock is ahead by one
+iteration at most, and does not run away: ahead by a limit, every decode would seem late.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
+from tileq_engine.clock import PS_PER_S
 from tileq_engine.vllm import starting
+from tileq_engine.vllm.adapters import with_adapters
 from tileq_engine.vllm.asked import asked_of
 from tileq_engine.vllm.lean import Lean
 from tileq_engine.vllm.lean_known import obstacles
@@ -42,13 +46,14 @@ from tileq_theory.errors import InputError
 check_version(installed_version())
 check_interface(Scheduler, installed_version())
 logger = init_logger("vllm.tileq")
+_LAST = 15  # iterations whose median is how long the next is taken to last
 
 
 @dataclass(slots=True)
 class _Flight:
     """An iteration whose output is not here yet."""
 
-    start_ps: int
+    decided_ps: int
     shape: tuple[int, int, int, int]  # tokens, query-key pairs, KV tokens read, sequences
     end_ps: int | None = None  # where it was taken to end
 
@@ -78,6 +83,9 @@ class TileqScheduler(AsyncScheduler):
         self._caps: dict[str, int] | None = None
         self._own_preemption = False
         self._flights: deque[_Flight] = deque()
+        self._now_ps = self._landed_ps = 0  # of the last decision, and of the last output
+        self._lasted: deque[int] = deque(maxlen=_LAST)
+        self._most_ahead_ps = round(PS_PER_S * min(tier.tbt_limit_s for tier in self.settings.tiers.values()) / 2)
         self._blocked: list[Request] = []  # not ready: a grammar is compiled, a session has no input
         self._gone: list[str] = []  # freed by vLLM since the mirror was last told
         self._ending: set[str] = set()  # had their last token by the mirror's count, not yet by vLLM's
@@ -98,6 +106,8 @@ class TileqScheduler(AsyncScheduler):
 
     def _enqueue_waiting_request(self, request: Request) -> None:
         super()._enqueue_waiting_request(request)
+        if request.request_id in self._gone:  # a new one by the name of one that has just gone
+            self._forget_gone()
         if request.mm_features or request.resumable:
             self._special.add(request.request_id)
         if self._is_blocked_waiting_status(request.status):
@@ -113,11 +123,14 @@ class TileqScheduler(AsyncScheduler):
         except InputError as error:
             if self.settings.unknown_tier == "reject":
                 self.report.rejected += 1
-                logger.error("tileq: request %s is answered with an error: %s", request.request_id, error)
+                logger.error("tileq: request %s is answered with an error: %.500s", request.request_id, error)
                 # the set of requests that vLLM ends with an error when it next looks at an output
                 self.grammar_compile_error_reqs.add(request.request_id)
                 return
-            self.report.warn_once(logger, f"a request is served as {self.settings.default_tier!r}: {error}")
+            line = (
+                f"requests are served as {self.settings.default_tier!r} where they ask for what is not there: {error}"
+            )
+            self.report.warn_once(logger, line, kind="served as default")
             asked = asked_of(None, self.settings)
         self.report.saw_limit(logger, asked)
         computed = request.num_computed_tokens
@@ -186,6 +199,8 @@ class TileqScheduler(AsyncScheduler):
         decision = self._decide()
         planned: dict[str, int] = {} if decision is None else decision.tokens
         let_in = [] if decision is None else self._let_in(decision)
+        if let_in and self.lora_config:
+            let_in = with_adapters(let_in, self.running, self.lora_config.max_loras)
         decided = time.perf_counter_ns()
         output = None
         if decision is not None and self._lean is not None and not (throttle_prefills or self._special):
@@ -195,7 +210,7 @@ class TileqScheduler(AsyncScheduler):
         carried = time.perf_counter_ns()
         self._settle(planned, output)
         if output.total_num_scheduled_tokens > 0:
-            self._flights.append(_Flight(self.mirror.now_ps, self.mirror.shape()))
+            self._flights.append(_Flight(self._now_ps, self.mirror.shape()))
         elif not self._flights:
             self.report.idles()
         settled = time.perf_counter_ns()
@@ -240,11 +255,13 @@ class TileqScheduler(AsyncScheduler):
     def _decide(self) -> Decision | None:
         """Return the rules' decision, carried out as far as it preempts; None where vLLM is to decide by itself."""
         mirror = self.mirror
-        now = self.now_ps()
+        now = self._now_ps = self.now_ps()
         if mirror.open and self._flights:  # its output is not here yet
-            end = max(now, mirror.now_ps + max(1, mirror.mean_iteration_ps()))
-            self._ending.update(mirror.close(end))
-            self._flights[-1].end_ps = end
+            flight = self._flights[-1]
+            usual = sorted(self._lasted)[len(self._lasted) // 2] if self._lasted else 0
+            began = max(self._landed_ps, flight.decided_ps)
+            flight.end_ps = max(now, began + min(usual, self._most_ahead_ps), mirror.now_ps + 1)
+            self._ending.update(mirror.close(flight.end_ps))
         self._forget_gone()
         if self._blocked:
             self._look_at_blocked()
@@ -279,7 +296,7 @@ class TileqScheduler(AsyncScheduler):
         """Take back in whoever has no token in flight and has not ended, though the mirror counted its last one."""
         for name in list(self._ending):
             request = self.requests.get(name)
-            if request is None or request.is_finished():
+            if request is None or request.is_finished() or name in self.mirror:
                 self._ending.discard(name)
             elif request.num_in_flight_tokens == 0 and not self._is_blocked_waiting_status(request.status):
                 self._ending.discard(name)
@@ -308,6 +325,11 @@ class TileqScheduler(AsyncScheduler):
             {name: (ran[name], self._left(requests[name])) for name in differently},
             {name: requests[name].status == RequestStatus.RUNNING for name in dropped},
         )
+        for name in dropped:
+            if requests[name].status != RequestStatus.RUNNING and self._hits.pop(name, 0):
+                # cached blocks that nobody holds are free ones too, which the rules do not know: until it is let in
+                # it counts in full, else it would be let in again and again, with tokens that others could have had
+                self.mirror.owes(name, requests[name].num_tokens)
 
     def _odd_hits(self, output: SchedulerOutput) -> list[str]:
         """Return the newly admitted whose computed prefix is another than was thought."""
@@ -318,7 +340,9 @@ class TileqScheduler(AsyncScheduler):
                 odd.append(new.req_id)
         cached = output.scheduled_cached_reqs
         for name in cached.resumed_req_ids:
-            if cached.num_computed_tokens[cached.req_ids.index(name)] != self._hits.get(name, 0):
+            computed = cached.num_computed_tokens[cached.req_ids.index(name)]
+            if computed != self._hits.get(name, 0):
+                self._hits[name] = computed
                 odd.append(name)
         return odd
 
@@ -354,7 +378,8 @@ class TileqScheduler(AsyncScheduler):
     def _land(self, flight: _Flight) -> None:
         now = self.now_ps()
         if flight.end_ps is None:
-            self._ending.update(self.mirror.close(max(now, flight.start_ps + 1)))
+            self._ending.update(self.mirror.close(max(now, self.mirror.now_ps + 1)))
         else:
             self.mirror.shift(flight.end_ps, now - flight.end_ps)
-        self.report.ran(now, flight.start_ps, flight.shape)
+        self._landed_ps = now
+        self._lasted.append(self.report.ran(now, flight.decided_ps, flight.shape))

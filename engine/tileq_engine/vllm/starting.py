@@ -139,6 +139,7 @@ def begin_anew(scheduler: Any) -> RecordedMirror:
     )
     made.set_scalars({name: before.state.scalar(name) for name in ("budget", "theta_lo", "theta_hi")})
     scheduler.mirror = scheduler.report.mirror = made
+    scheduler._now_ps = scheduler._landed_ps = 0  # the clock may be another one from here on
     return made
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tileq_engine.vllm.bench_client import _write_trace, seen_of
-from tileq_engine.vllm.measured import moments, part_of, saturated_rate_per_s
+from tileq_engine.vllm.measured import moments, part_of, rate_while_waiting_per_s, saturated_rate_per_s
 from tileq_engine.vllm.recording import Iteration, Record, Told
 from tileq_engine.vllm.server import Server, ServerError, free_port, has_tokenizer, small_tokenizer
 from tileq_theory.errors import InputError
@@ -79,6 +79,24 @@ def test_the_saturated_rate_is_tokens_over_time_while_somebody_waits() -> None:
         Iteration(20 * k * MS, [(k, 10)], (10, 55, 0, 1), 20 * (k + 1) * MS, 20 * (k + 1) * MS) for k in range(count)
     ]
     assert saturated_rate_per_s(record, 10.0) == pytest.approx(50.0)
+
+
+def test_the_rate_leaves_out_stretches_in_which_nobody_waits_and_the_filling_after_them() -> None:
+    """50/s while somebody waits; in the hole, and for 25 iterations after it, iterations are ten times as long."""
+    waits = np.ones(400, dtype=bool)
+    waits[150:170] = False
+    lasted = np.full(400, 0.02)
+    lasted[150:195] = 0.2
+    ends = np.cumsum(lasted)
+    tokens = np.full(400, 10.0)
+    assert rate_while_waiting_per_s(tokens, ends, waits, 10.0) == pytest.approx(50.0)
+    assert rate_while_waiting_per_s(tokens, ends, np.ones(400, dtype=bool), 10.0) < 25.0
+    waits[::60] = False
+    assert rate_while_waiting_per_s(tokens, ends, waits, 10.0) == pytest.approx(50.0)
+    waits[::30] = False
+    assert rate_while_waiting_per_s(tokens, ends, waits, 10.0) is None, "too little is left"
+    late = np.arange(400) >= 150
+    assert rate_while_waiting_per_s(tokens, np.cumsum(np.full(400, 0.02)), late, 10.0) == pytest.approx(50.0)
 
 
 def test_a_server_that_ends_at_once_is_a_clear_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

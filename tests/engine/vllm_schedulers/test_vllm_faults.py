@@ -238,3 +238,102 @@ def test_a_scheduler_made_anew_begins_with_nothing() -> None:
     assert len(second.mirror) == 0
     second.add_request(make_request("a", 10, 2))  # the client asks again, by the same name
     assert run(second, 2) == [{"a": 10}, {"a": 1}]
+
+
+def test_what_clients_ask_for_fills_neither_the_log_nor_the_memory() -> None:
+    scheduler = make_scheduler(SlaiScheduler, tileq={"unknown_tier": "default", "plan": PLAN})
+    for k in range(30):
+        scheduler.add_request(make_request(f"a{k}", 10, 2, extra={"tileq_tier": f"gold{k}"}))
+        scheduler.add_request(make_request(f"b{k}", 10, 2, extra={"tileq_tbt_limit_s": 0.001 + 1e-6 * k}))
+    assert scheduler.report.unreachable == 30 and len(scheduler.report._warned) == 2
+
+
+def test_a_new_request_by_the_name_of_one_that_has_just_gone() -> None:
+    from vllm.v1.request import RequestStatus
+
+    scheduler = make_scheduler(SarathiScheduler)
+    scheduler.add_request(make_request("a", 10, 9))
+    run(scheduler, 3)
+    scheduler.finish_requests(["a"], RequestStatus.FINISHED_ABORTED)
+    scheduler.add_request(make_request("a", 30, 2))
+    assert run(scheduler, 2) == [{"a": 30}, {"a": 1}]
+    assert scheduler.mirror.repaired == 0 and len(scheduler.mirror) == 0
+
+
+def test_no_more_adapters_run_together_than_there_is_room_for() -> None:
+    """SLAI puts the first one's decodes off; vLLM would then let another adapter in, and stop when both are to run."""
+    from types import SimpleNamespace
+
+    tiers = {"standard": {"tbt_limit_s": 0.02}}
+    scheduler = make_scheduler(SlaiScheduler, tileq={"tiers": tiers})
+    scheduler.lora_config, scheduler._lean = SimpleNamespace(max_loras=1), None
+    clock = SimpleNamespace(ns=0)
+    scheduler.clock, scheduler._began_ns = lambda: clock.ns, 0
+    for name, prompt in (("a", 10), ("b", 500), ("c", 20)):
+        request = make_request(name, prompt, 6)
+        request.lora_request = SimpleNamespace(lora_int_id={"a": 1, "b": 2, "c": 1}[name])
+        scheduler.add_request(request)
+        clock.ns += 1_000_000
+        run(scheduler)
+    served: set[str] = set()
+    for _ in range(800):
+        if not scheduler.has_unfinished_requests():
+            break
+        clock.ns += 1_000_000
+        served |= set(run(scheduler)[0])
+        assert len({r.lora_request.lora_int_id for r in scheduler.running}) <= 1
+    assert served >= {"b"} and not scheduler.has_unfinished_requests() and len(scheduler.mirror) == 0
+
+
+def test_whom_vllm_preempted_is_known_by_what_is_still_cached_of_it() -> None:
+    scheduler = make_scheduler(SarathiScheduler, prefix_caching=True, max_num_batched_tokens=128)
+    scheduler.add_request(make_request("a", 100, 9, block_tokens=16))
+    run(scheduler, 2)
+    scheduler._preempt_request(scheduler.running.pop(), 0.0)
+    assert run(scheduler) == [{"a": 6}], "96 of 102 tokens are in full blocks"
+    assert scheduler._hits == {"a": 96}
+    run(scheduler, 6)
+    assert not scheduler._hits and not scheduler.has_unfinished_requests()
+
+
+def test_cached_blocks_that_nobody_holds_are_free_ones_too() -> None:
+    """SLAI gives b's prompt the budget; vLLM has no room for it yet, and the decodes do not wait for that.
+
+    Of 40 blocks b needs 36. a's prompt of 25 is cached and free, so that b seems to lack 11 alone; c holds 8.
+    """
+    tiers = {"standard": {"tbt_limit_s": 10.0}}
+    options = {"prefix_caching": True, "blocks": 40, "max_num_batched_tokens": 512}
+    scheduler = make_scheduler(SlaiScheduler, tileq={"tiers": tiers, "token_budget": 64}, **options)
+    shared = list(range(3, 403))
+    scheduler.add_request(make_request("a", shared, 1, block_tokens=16))
+    run(scheduler, 8)
+    assert not scheduler.has_unfinished_requests()
+    scheduler.add_request(make_request("c", 100, 20, block_tokens=16))
+    run(scheduler, 3)
+    scheduler.add_request(make_request("b", shared + [7, 9] * 85, 2, block_tokens=16))
+    assert run(scheduler, 20) == [{}, *[{"c": 1}] * 18, {"b": 64}], "c has gone on beside b's wait"
+    run(scheduler, 12)
+    assert not scheduler.has_unfinished_requests() and len(scheduler.mirror) == 0
+
+
+def test_ahead_of_time_the_clock_comes_back_to_the_real_one_after_slow_iterations() -> None:
+    """Deadlines are counted by it: were it seconds ahead, every decode would seem late, and SLAI be Sarathi-Serve."""
+    from collections import deque
+    from types import SimpleNamespace
+
+    ms = 1_000_000
+    scheduler = make_scheduler(SlaiScheduler, asynchronous=True)
+    clock = SimpleNamespace(ns=0)
+    scheduler.clock, scheduler._began_ns = lambda: clock.ns, 0
+    scheduler.add_request(make_request("a", 10, 300))
+    flights: deque[Any] = deque()
+    ahead = []
+    for k in range(250):
+        scheduled = scheduler.schedule()
+        flights.append((scheduled, output_of(scheduler, scheduled)))
+        if len(flights) == 2:
+            clock.ns += (5000 if k < 4 or k == 150 else 10) * ms  # the first ones compile; one stands still
+            scheduler.update_from_output(*flights.popleft())
+        ahead.append(scheduler.mirror.now_ps // 1000 - clock.ns)
+    assert max(ahead[40:]) <= 10 * ms, "the iteration that runs is all that it is ahead"
+    assert min(ahead[40:150] + ahead[152:]) >= -10 * ms

@@ -275,3 +275,54 @@ def test_who_goes_away_before_a_decision_does_not_come_back() -> None:
     assert error_of(mirror) is None and len(mirror) == 2
     assert mirror.decide(2000, 900).tokens == {"0": 10, "2": 12} and error_of(mirror) is None
     assert mirror.counts()["waiting"] == 0
+
+
+def test_who_came_before_the_tables_were_compacted_keeps_the_arrival() -> None:
+    """The score of `aging` grows with the wait, which is counted from it."""
+    mirror = made("aging", capacity=8)
+    for k in range(20):
+        mirror.add(str(k), PLAIN, prompt_tokens=10, output_tokens=3, arrival_ps=1000 * k)
+    mirror.decide(10**6, free(mirror))
+    assert [int(mirror.state.R["arrival"][mirror.index[str(k)]]) for k in range(20)] == [1000 * k for k in range(20)]
+
+
+EVERYBODY: list[tuple[str, dict[str, object]]] = [
+    ("sarathi", {}),
+    ("sarathi", {"order": "spf"}),
+    ("slai", {"order": "paying_spf", "mean": "ewma"}),
+    ("aging", {"base": "sarathi"}),
+    ("priority", {"base": "sarathi"}),
+    ("vllm_v1", {"admission": "sequence"}),
+    ("rad_general", {"levels": [[64, 48, 16, 1.0], [32, 0, 32, 2.0]]}),
+    ("rad", {"b_col": 8, "b_lcm": 64}),
+    ("sjf", {}),
+    ("svf", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "params"), EVERYBODY, ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize("blocks", [40, 400], ids=["tight", "ample"])
+def test_tables_that_are_compacted_again_and_again_decide_as_those_that_never_are(
+    name: str, params: dict[str, object], blocks: int
+) -> None:
+    config = EngineConfig(kv_tokens=16 * blocks, token_budget=64, max_num_seqs=8)
+    small, large = (Mirror(policy(name, **params), config, capacity=c) for c in (8, 4096))
+    rng = np.random.default_rng(3)
+    now = came = 0
+    while came < 300 or len(large):
+        for _ in range(int(rng.integers(0, 4)) if came < 300 else 0):
+            asked = Asked(float(rng.choice([0.03, 0.3])), bool(rng.random() < 0.3))
+            own = {"prompt_tokens": int(rng.integers(1, 120)), "output_tokens": int(rng.integers(1, 20))}
+            own |= {"priority": int(rng.integers(0, 3)), "arrival_ps": now}
+            for mirror in (small, large):
+                mirror.add(str(came), asked, **own)
+            came += 1
+        if large.index and rng.random() < 0.05:
+            chosen = sorted(large.index)[int(rng.integers(len(large.index)))]
+            for mirror in (small, large):
+                mirror.leave([chosen])
+        one, other = (mirror.decide(now, free(mirror)) for mirror in (small, large))
+        assert one == other and list(one.tokens) == list(other.tokens), f"at {now}"
+        now += int(rng.integers(1, 20)) * STEP // 10
+        assert small.close(now) == large.close(now)
+    assert small.rules.capacity < 600

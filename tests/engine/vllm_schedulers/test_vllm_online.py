@@ -114,3 +114,20 @@ def test_a_rate_as_planned_changes_nothing() -> None:
     reporter.tick(logging.getLogger("test"), None)
     assert reporter.refits == 1 and reporter.to_dict()["token_budget"] == 64
     report_path("test-online", 0).unlink()
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_fit_that_fails_does_not_stop_the_server(count: int, caplog: pytest.LogCaptureFixture) -> None:
+    reporter = _reporter({"enabled": True, "least_iterations": 1})
+    for _ in range(len(reporter.recent) - count):
+        reporter.recent.pop()
+    with caplog.at_level(logging.WARNING):
+        reporter.tick(logging.getLogger("test"), None)
+    assert reporter.refits == 0 and "refitting failed" in caplog.text
+    report_path("test-online", 0).unlink()
+
+
+def test_an_iteration_takes_some_time_whatever_the_clocks_say() -> None:
+    reporter = _reporter({"enabled": False})
+    reporter.begin_anew()
+    assert reporter.ran(5, 9, (1, 1, 0, 1)) == 1 == reporter.recent[-1][4]

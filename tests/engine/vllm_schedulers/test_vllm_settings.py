@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,21 @@ def test_the_largest_numbers_that_are_taken_fit_into_the_tables() -> None:
         assert mirror.decide(0, 256).tokens == {"a": 10}
 
 
+def test_a_limit_below_the_clocks_unit_is_still_one() -> None:
+    """0 ps would be no limit at all: SLAI would put such a request off as long as another wants the budget."""
+    from tileq_engine.config import EngineConfig
+    from tileq_engine.registry import policy
+    from tileq_engine.vllm.mirror import Mirror
+
+    hasty = asked_of({"tileq_tbt_limit_s": 1e-30}, VllmSettings())
+    mirror = Mirror(policy("slai"), EngineConfig(token_budget=64, max_num_seqs=8, kv_tokens=4096), capacity=8)
+    mirror.add("a", hasty, prompt_tokens=10, output_tokens=9)
+    mirror.decide(0, 256)
+    mirror.close(10**9)
+    mirror.add("b", asked_of(None, VllmSettings()), prompt_tokens=500, output_tokens=3)
+    assert mirror.decide(10**9, 255).tokens == {"a": 1, "b": 63}
+
+
 def test_a_request_speaks_for_itself() -> None:
     settings = VllmSettings()
     assert asked_of(None, settings).tbt_limit_s == 0.5
@@ -132,8 +148,9 @@ def test_a_request_speaks_for_itself() -> None:
         ({"tileq_tenant": -1}, "tileq_tenant is -1"),
         ({"tileq_tbt_limit_s": 1e30}, "tileq_tbt_limit_s is 1e+30; expected 1e+06 s or less"),
         ({"tileq_predicted_output_tokens": 2**40}, "; expected 1073741824 or less"),
+        ({"tileq_tier": "g" * 10**6}, "tileq_tier has 1000000 characters; expected the name of a tier"),
     ],
-    ids=str,
+    ids=lambda v: str(v)[:60],
 )
 def test_a_request_that_cannot_be_read_is_an_error(extra: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError) as caught:
@@ -203,8 +220,9 @@ def test_a_changed_interface_is_named() -> None:
 
 def test_the_package_imports_nothing_of_vllm_until_a_scheduler_is_asked_for() -> None:
     code = "import sys, tileq_engine.vllm as t; t.VllmSettings(); assert not {'vllm', 'torch'} & set(sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 or "No module named 'tileq_engine'" in done.stderr, done.stderr
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=variables)
+    assert done.returncode == 0, done.stderr
 
 
 def test_online_is_off_unless_asked_for() -> None:

@@ -131,6 +131,10 @@ def test_the_tokens_are_those_of_vllms_own_scheduler(
     folder: str, stock_tokens: dict[int, dict[str, list[int]]], scheduler: str, tileq: dict[str, Any], kind: str
 ) -> None:
     engine = make_engine(folder, scheduler, tileq, **KINDS[kind])
+    if engine.vllm_config.scheduler_config.async_scheduling is not KINDS[kind]["async_scheduling"]:
+        pytest.skip(
+            "this platform of vLLM (a CPU) switches asynchronous scheduling off: it would be the other case again"
+        )
     for seed, expected in stock_tokens.items():
         found, _ = serve(engine, draw(seed), True)
         by_name = {r["name"]: r for r in draw(seed)}
