@@ -28,7 +28,7 @@ from tileq.validating_vllm_bench import (
     over_edges,
     sequence,
 )
-from tileq_theory.errors import InputError, positive, positive_int
+from tileq_theory.errors import InputError, nonnegative_int, positive, positive_int
 
 if TYPE_CHECKING:
     from tileq.validation_kept import Kept
@@ -81,6 +81,7 @@ def validate_vllm(
     from tileq.validation_kept import Kept
 
     names = sequence(policies)
+    nonnegative_int("seed", seed)
     clock = clock or ("cpu" if device == "cpu" else "wall")
     if clock not in ("cpu", "wall"):
         raise InputError(f"clock is {clock!r}; with vLLM expected cpu or wall")
@@ -90,8 +91,10 @@ def validate_vllm(
     lengths: Requests = _lengths(traffic, positive_int("requests", requests), seed, None)
     longest = int((lengths.prompt_tokens + lengths.output_tokens).max())
     seats = positive_int("max_num_seqs", max_num_seqs)
-    most = max(max_tokens or 16 * seats, seats)
-    blocks = (kv_tokens or seats * (longest + BLOCK_TOKENS)) // BLOCK_TOKENS
+    most = max(16 * seats if max_tokens is None else positive_int("max_tokens", max_tokens), seats)
+    if token_budget is not None and positive_int("token_budget", token_budget) > most:
+        raise InputError(f"token_budget is {token_budget}; max_tokens is {most}, and a batch holds no more")
+    blocks = _blocks(kv_tokens, seats, longest)
     bench = Bench(model_folder(model), device, most, seats, blocks, longest, clock, say or _quietly)
     steps = SimpleNamespace(max_tokens=most, max_num_seqs=seats, kv_tokens=float(blocks * BLOCK_TOKENS))
     conditions = {
@@ -119,6 +122,19 @@ def validate_vllm(
     document = {**document, "conditions": conditions}
     kept.finish(document)
     return Validated(document, complete=True)
+
+
+def _blocks(kv_tokens: int | None, seats: int, longest: int) -> int:
+    """Return the blocks of the KV cache: those asked for, else as many as all seats can fill."""
+    if kv_tokens is None:
+        return seats * (longest + BLOCK_TOKENS) // BLOCK_TOKENS
+    blocks, least = positive_int("kv_tokens", kv_tokens) // BLOCK_TOKENS, -(-(longest + 1) // BLOCK_TOKENS)
+    if blocks < least:
+        raise InputError(
+            f"kv_tokens is {kv_tokens}; the longest request has {longest} tokens, which need {least * BLOCK_TOKENS}. "
+            "Give more, or shorter requests (--class)"
+        )
+    return blocks
 
 
 def _document(

@@ -43,7 +43,7 @@ class Kept:
         header = json.loads(json.dumps(plain({"kind": "tileq validation", "schema_version": 1, **question})))
         path = folder / _HEADER
         if resume and path.is_file():
-            kept = json.loads(path.read_text(encoding="utf-8"))
+            kept = _object_in(path)
             for key, value in header.items():
                 if kept.get(key) != value:
                     raise InputError(
@@ -59,8 +59,7 @@ class Kept:
         """Return what is kept under `key`; where there is nothing, make it and keep it."""
         path = None if self.folder is None else self.folder / f"{key}.kept.json"
         if path is not None and path.is_file():
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return found
+            return _object_in(path)
         made: dict[str, Any] = plain(dict(make()))
         if path is not None:
             fresh = path.with_name(path.name + ".new")
@@ -72,3 +71,16 @@ class Kept:
         """Write the whole document into the folder."""
         if self.folder is not None:
             (self.folder / "report.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def _object_in(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file; a file that was written halfway, or by somebody else, is refused."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path} cannot be read ({error}); remove it to have it done again, or begin anew (--anew)"
+        ) from None
+    if not isinstance(found, dict):
+        raise InputError(f"{path} holds no JSON object; remove it to have it done again, or begin anew (--anew)")
+    return found

@@ -16,12 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tileq_engine.vllm.settings import VllmSettings
+from tileq_engine.vllm.settings import MOST_S, VllmSettings
 from tileq_theory.errors import InputError, near_matches, nonnegative_int, positive, positive_int
 
 _LEAST_S = 1e-12  # the rules count picoseconds, and 0 is no limit
-_MOST_S = 1e6  # both have to fit into the rules' tables: no client's number may stop a server
-_MOST_TOKENS = 1 << 30
+_MOST_TOKENS = 1 << 30  # it has to fit into the rules' tables: no client's number may stop a server
 _LONGEST_NAME = 200  # characters; looking for near matches of a client's megabytes would hold the engine up
 KEYS = ("tileq_tier", "tileq_tbt_limit_s", "tileq_predicted_output_tokens", "tileq_tenant")
 
@@ -60,8 +59,8 @@ def asked_of(extra: Mapping[str, Any] | None, settings: VllmSettings) -> Asked:
     tier = settings.tier(name)
     own = extra.get("tileq_tbt_limit_s")
     predicted = extra.get("tileq_predicted_output_tokens")
-    if own is not None and positive("tileq_tbt_limit_s", own) > _MOST_S:
-        raise InputError(f"tileq_tbt_limit_s is {own!r}; expected {_MOST_S:g} s or less")
+    if own is not None and positive("tileq_tbt_limit_s", own) > MOST_S:
+        raise InputError(f"tileq_tbt_limit_s is {own!r}; expected {MOST_S:g} s or less")
     if predicted is not None and positive_int("tileq_predicted_output_tokens", predicted) > _MOST_TOKENS:
         raise InputError(f"tileq_predicted_output_tokens is {predicted!r}; expected {_MOST_TOKENS} or less")
     return Asked(

@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from tileq_engine.policy import Policy
+from tileq_engine.vllm.plan_document import checked_plan
 from tileq_theory.errors import InputError, boolean, near_matches, no_such_file, nonnegative, positive, positive_int
 
 SETTINGS_VARIABLE = "TILEQ_VLLM"
 POLICIES = ("sarathi", "slai", "rad", "rad_general", "aging", "sjf", "svf", "priority", "vllm_v1")
 _UNKNOWN_TIER = ("reject", "default")
+MOST_S = 1e6  # a limit has to fit into the rules' tables
+_MOST_BUDGET = 1 << 20  # every budget up to it is looked at in a refit
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class Tier:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tbt_limit_s", positive("tbt_limit_s of a tier", self.tbt_limit_s))
+        if self.tbt_limit_s > MOST_S:
+            raise InputError(f"tbt_limit_s of a tier is {self.tbt_limit_s!r}; expected {MOST_S:g} s or less")
         boolean("paying of a tier", self.paying)
 
 
@@ -56,8 +61,9 @@ class Online:
         boolean("enabled of online", self.enabled)
         for name in ("every_s", "least_theta", "most_theta"):
             object.__setattr__(self, name, positive(f"{name} of online", getattr(self, name)))
-        for name in ("least_iterations", "least_budget", "most_budget"):
-            object.__setattr__(self, name, positive_int(f"{name} of online", getattr(self, name)))
+        object.__setattr__(self, "least_iterations", positive_int("least_iterations of online", self.least_iterations))
+        for name in ("least_budget", "most_budget"):
+            object.__setattr__(self, name, positive_int(f"{name} of online", getattr(self, name), _MOST_BUDGET))
         nonnegative("least_change of online", self.least_change)
         for low, high in (("least_budget", "most_budget"), ("least_theta", "most_theta")):
             if getattr(self, low) > getattr(self, high):
@@ -123,9 +129,15 @@ class VllmSettings:
         for name in ("token_budget", "max_num_seqs"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, positive_int(name, getattr(self, name)))
+        if not isinstance(self.params, Mapping):
+            raise InputError(f"params is {self.params!r}; expected an object, e.g. {{'order': 'paying_spf'}}")
+        if not isinstance(self.tiers, Mapping):
+            raise InputError(
+                f"tiers is {self.tiers!r}; expected an object, e.g. {{'standard': {{'tbt_limit_s': 0.5}}}}"
+            )
         if not self.tiers:
             raise InputError("tiers is empty; expected at least one, e.g. {'standard': {'tbt_limit_s': 0.5}}")
-        if self.default_tier not in self.tiers:
+        if not isinstance(self.default_tier, str) or self.default_tier not in self.tiers:
             raise InputError(
                 f"default_tier {self.default_tier!r} is not a tier; "
                 f"{near_matches('tiers', str(self.default_tier), self.tiers)}"
@@ -199,11 +211,13 @@ def read_settings(given: Mapping[str, Any] | str | Path | None = None, **default
     if given is None:
         named = os.environ.get(SETTINGS_VARIABLE)
         return VllmSettings(**defaults) if not named else read_settings(named, **defaults)
+    if not isinstance(given, (Mapping, str, Path)):
+        raise InputError(f"settings of the scheduler are {given!r}; expected an object, or the name of a JSON file")
     data = dict(given) if isinstance(given, Mapping) else _read(Path(given))
     if "question" in data and "token_budget" in data and "iteration_time" in data:
         data = {"plan": data}
     plan = data.pop("plan", None)
-    if isinstance(plan, str):
+    if isinstance(plan, (str, Path)):
         plan = _read(Path(plan))
     chosen: dict[str, Any] = {**defaults, **_from_plan(plan)}
     known = {f.name for f in fields(VllmSettings)}
@@ -213,7 +227,7 @@ def read_settings(given: Mapping[str, Any] | str | Path | None = None, **default
     if "policy" in data and data["policy"] != chosen.get("policy"):
         chosen.pop("params", None)  # the class's parameters are those of its own policy
     chosen.update(data)
-    if "tiers" in data:
+    if isinstance(data.get("tiers"), Mapping):
         chosen["tiers"] = {name: _made(Tier, f"tier {name}", tier) for name, tier in data["tiers"].items()}
         if "default_tier" not in data and chosen.get("default_tier", "standard") not in chosen["tiers"]:
             chosen["default_tier"] = next(iter(chosen["tiers"]), "")
@@ -225,12 +239,7 @@ def read_settings(given: Mapping[str, Any] | str | Path | None = None, **default
 def _from_plan(plan: Any) -> dict[str, Any]:
     if plan is None:
         return {}
-    needed = ("token_budget", "max_num_seqs", "iteration_time", "rate_per_s")
-    missing = list(needed) if not isinstance(plan, Mapping) else [name for name in needed if plan.get(name) is None]
-    if missing:
-        raise InputError(f"plan is no document of `tileq plan --json`: {', '.join(missing)} lack")
-    if plan.get("engine", "vllm") != "vllm":
-        raise InputError(f"the plan was made for {plan['engine']}; make one with --engine vllm")
+    checked_plan(plan)
     return {"plan": plan, "token_budget": plan["token_budget"], "max_num_seqs": plan["max_num_seqs"]}
 
 

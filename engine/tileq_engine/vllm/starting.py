@@ -19,12 +19,11 @@ from typing import Any
 from tileq_engine.config import EngineConfig
 from tileq_engine.vllm.machine import Machine, differences, plan_limits
 from tileq_engine.vllm.mirror import Mirror
+from tileq_engine.vllm.plan_document import iteration_time_of
 from tileq_engine.vllm.recording import RecordedMirror
 from tileq_engine.vllm.settings import VllmSettings, read_settings
 from tileq_theory.errors import InputError
 from tileq_theory.iteration_time import IterationTime
-
-_TIMES = ("launch_s", "weight_floor_s", "tile_s", "tile_tokens", "token_s", "pair_s", "kv_token_s", "sequence_s")
 
 
 def refuse_what_is_not_supported(scheduler: Any) -> None:
@@ -158,8 +157,7 @@ def iteration_time(settings: VllmSettings) -> IterationTime | None:
     """Return the plan's iteration time, None without a plan."""
     if settings.plan is None:
         return None
-    given = settings.plan["iteration_time"]
-    return IterationTime(**{name: given[name] for name in _TIMES if name in given})
+    return iteration_time_of(settings.plan)
 
 
 def describe(scheduler: Any, settings: VllmSettings) -> str:

@@ -227,3 +227,56 @@ def test_the_package_imports_nothing_of_vllm_until_a_scheduler_is_asked_for() ->
 
 def test_online_is_off_unless_asked_for() -> None:
     assert not VllmSettings().online.enabled and Online(enabled=True).enabled
+
+
+ODD: list[Any] = [True, -1, float("nan"), float("inf"), "x", [1], [[1]], {"a": 1}, 10**30]
+OF_A_PLAN: dict[str, list[Any]] = {
+    "rate_per_s": [None, -1, float("nan"), "x", [1], {}],
+    "token_budget": [None, 0, 1.5, float("inf"), "x", []],
+    "model": [True, -1, "x", [1], {"layers": "x"}],
+    "gpu": [-1, [1]],
+    "tp": [0, 1.5, float("nan"), "x", []],
+    "kv_tokens": [-1, float("nan"), "x", [1]],
+    "elasticities": [True, "x", [1], {"kv_tokens": "x"}],
+    "levels": [True, 1.5, "x", [1], [[1]], [{}], [{"tokens": 1, "prefill_tokens": "x"}]],
+    "workload": [1, "x", [], {"demand": 1}, {"demand": {}}, {"demand": {"prefill_tokens": "x"}}],
+    "iteration_time": [None, True, 0, "x", [], {}, {"a": 1}, {"token_s": "x"}, {"token_s": float("nan")}],
+}
+READ = """
+import json, sys
+from tileq_engine.vllm.settings import read_settings
+from tileq_theory.errors import InputError
+for given in json.load(sys.stdin):
+    try:
+        read_settings(given).make_policy()
+        print("taken:", given)
+    except InputError as error:
+        if "\\n" in str(error):
+            print("more than a line:", given)
+    except Exception as error:
+        print(type(error).__name__, given)
+"""
+
+
+def not_refused(given: list[Any]) -> str:
+    """Return what a process without the tests' checks of types does not refuse with one line, a line each."""
+    command = [sys.executable, "-c", READ]
+    found = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, check=True)
+    return found.stdout
+
+
+def test_what_is_of_the_wrong_kind_is_refused_in_one_line() -> None:
+    """In a plan it would end the server later: when the headroom is told, or when it is fitted anew."""
+    names = ("params", "tiers", "default_tier", "plan", "online")
+    settings = [{name: value} for name in names for value in ODD]
+    plans = [{"plan": {**PLAN, name: value}} for name, values in OF_A_PLAN.items() for value in values]
+    whole: list[Any] = [True, 0, 1.5, [], [["policy", "slai"]]]
+    assert not_refused([*settings, *plans, *whole]) == ""
+    assert not_refused([{"plan": PLAN}]).startswith("taken")
+
+
+def test_limits_that_do_not_fit_into_the_rules_tables_are_refused() -> None:
+    with pytest.raises(InputError, match="expected 1e"):
+        read_settings({"tiers": {"standard": {"tbt_limit_s": 1e300}}})
+    with pytest.raises(InputError, match="most_budget of online"):
+        read_settings({"online": {"most_budget": 1 << 40}})
