@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["validate_vllm"]
 
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -82,6 +83,8 @@ def validate_vllm(
 
     names = sequence(policies)
     nonnegative_int("seed", seed)
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise InputError(f"device is {device!r}; expected cpu, cuda or cuda:NUMBER")
     clock = clock or ("cpu" if device == "cpu" else "wall")
     if clock not in ("cpu", "wall"):
         raise InputError(f"clock is {clock!r}; with vLLM expected cpu or wall")

@@ -37,6 +37,7 @@ def test_a_folder_with_a_file_written_halfway_is_refused_with_what_to_do(tmp_pat
         ({"token_budget": 0}, "token_budget is 0"),
         ({"token_budget": 500, "max_tokens": 100}, "token_budget is 500; max_tokens is 100"),
         ({"seed": -1}, "seed is -1"),
+        ({"device": "tpu"}, "device is 'tpu'; expected cpu, cuda or cuda:NUMBER"),
     ],
     ids=str,
 )

@@ -307,8 +307,8 @@ def read_record(path: Path) -> Record:
         lines = path.read_text(encoding="utf-8").split("\n")[:-1]
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); expected a record of Tileq's scheduler") from None
-    for line in lines:
-        found = json.loads(line)
+    for k, line in enumerate(lines):
+        found = _parsed(path, k, line)
         if "request" in found:
             record.requests.append(Told(**found["request"]))
         elif "iteration" in found:
@@ -325,3 +325,13 @@ def read_record(path: Path) -> Record:
         elif "token_budget" in found:
             record.token_budget = found["token_budget"]
     return record
+
+
+def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: line {number + 1} is no JSON object; expected a record of Tileq's scheduler")
+    return found

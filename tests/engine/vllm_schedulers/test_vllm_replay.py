@@ -15,6 +15,7 @@ from tileq_engine.registry import policy
 from tileq_engine.vllm.asked import Asked
 from tileq_engine.vllm.recording import Record, RecordedMirror, read_record
 from tileq_engine.vllm.replaying import last_output_ps, replay_record, requests_of
+from tileq_theory.errors import InputError
 
 US = 1_000_000
 POLICIES: list[tuple[str, dict[str, Any]]] = [
@@ -263,3 +264,11 @@ def test_a_record_that_is_written_does_not_stay_in_memory(tmp_path: Path) -> Non
     assert len(mirror.record.iterations) <= 512 and not mirror.record.requests and not mirror._places
     assert read_record(tmp_path / "record.jsonl") == whole.record
     assert len(whole.record.iterations) == 1400 and whole.record.cut == 1400
+
+
+@pytest.mark.parametrize("line", ["{half", "3", "[]"])
+def test_a_line_of_a_record_that_is_none_is_said(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    path.write_text(f'{{"kind": "tileq vllm record"}}\n{line}\n')
+    with pytest.raises(InputError, match="line 2 is no JSON object; expected a record"):
+        read_record(path)
