@@ -108,6 +108,11 @@ def each(prompt, output, time=None, unit=1):
     return rows
 
 
+def llmperf_rows(document):
+    answered = [r for r in document if r.get("error_code") is None]  # any code is a failure, 0 too
+    return each("number_input_tokens", "number_output_tokens")(answered)
+
+
 def aiperf_rows(document):
     for record in document if isinstance(document, list) else [document]:
         metadata, metrics = record["metadata"], record["metrics"]
@@ -162,7 +167,7 @@ JSON_ROWS = {
     "llmservingsim": each("input_toks", "output_toks", "arrival_time_ns", 10**9),
     "llmservingsim-run": each("input_toks", "output_toks", "arrival_time"),
     "distserve": each("prompt_len", "output_len", "start_time"),
-    "llmperf": each("number_input_tokens", "number_output_tokens"),
+    "llmperf": llmperf_rows,
     "inference-perf": lifecycle_rows,
     "vllm-bench": bench_rows,
     "sglang-bench": bench_rows,
